@@ -1,0 +1,18 @@
+"""Where worker groups are started and stopped: one module per kind of place, and what carries out their commands."""
+
+from fleet.adapters.base import Adapter, AdapterInfo, Ended, Launch, LaunchFailed
+from fleet.adapters.native import NativeAdapter, native_id
+from fleet.adapters.runner import Outcome, note_ended, run_commands
+
+__all__ = [
+    "Adapter",
+    "AdapterInfo",
+    "Ended",
+    "Launch",
+    "LaunchFailed",
+    "NativeAdapter",
+    "Outcome",
+    "native_id",
+    "note_ended",
+    "run_commands",
+]

@@ -1,0 +1,144 @@
+"""Worker groups as processes of this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleet import process
+from fleet.adapters.base import REFUSED, AdapterInfo, Ended, Launch, LaunchFailed
+from fleet.config import DATABASE_VARIABLE, Location
+from fleet.domain.group import GroupRecord, Template
+from fleet.errors import UsageError
+from fleet.logs import log_directory, log_path, open_log
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+GROUP_VARIABLE = "FLEET_GROUP_ID"
+TOKEN_VARIABLE = "FLEET_LAUNCH_TOKEN"
+ADAPTER_VARIABLE = "FLEET_ADAPTER_ID"
+LOG_VARIABLE = "FLEET_LOG_PATH"
+
+ArgumentsOf = Callable[[dict[str, Any]], list[str]]
+
+
+def native_id(host: str | None = None) -> str:
+    """Return the id of the native adapter of `host` (default: this one)."""
+    return f"native:{host or process.host_name()}"
+
+
+class NativeAdapter:
+    """Starts worker groups of this host.
+
+    What it starts survives it: a session of its own, no descriptor of ours, output to a file. Secrets travel in the
+    environment only.
+    """
+
+    def __init__(
+        self, location: Location, arguments_of: ArgumentsOf, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            location: the database that workers are to use.
+            arguments_of: turns a template's options into arguments of `fleet-worker`.
+            environment: what workers inherit; defaults to this process's.
+        """
+        self._location = location
+        self._arguments_of = arguments_of
+        self._environment = os.environ if environment is None else environment
+        self._children: dict[str, Popen[bytes]] = {}
+
+    def info(self) -> AdapterInfo:
+        """Return which adapter it is."""
+        return AdapterInfo(native_id(), "native", process.host_name())
+
+    def start_group(self, group: GroupRecord, template: Template) -> Launch:
+        """Start `fleet-worker` for the group; raise LaunchFailed when the system refuses."""
+        # Imported here because most passes start nobody.
+        from subprocess import DEVNULL, Popen
+
+        arguments = self._arguments(group, template)
+        if not os.path.isdir(template.cwd):
+            raise LaunchFailed(f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone")
+        log = self._log_path(group)
+        descriptor = _open(log)
+        try:
+            child = Popen(
+                arguments,
+                cwd=template.cwd,
+                env=self._variables(group, log),
+                stdin=DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                start_new_session=True,
+                close_fds=True,
+            )
+        except (OSError, ValueError) as error:
+            raise LaunchFailed(f"{type(error).__name__}: {error} (starting {template.python})") from error
+        finally:
+            os.close(descriptor)
+        self._children[group.group_id] = child
+        return Launch(process.identify(child.pid), str(log))
+
+    def _arguments(self, group: GroupRecord, template: Template) -> list[str]:
+        try:
+            options = self._arguments_of(dict(template.options))
+        except UsageError as error:
+            raise LaunchFailed(f"the template of pool {group.pool} makes no sense: {error}", REFUSED) from error
+        return [
+            template.python,
+            # Without -P a `queue.py` in the working directory would take the place of the library's.
+            "-P",
+            "-m",
+            "fleet.cli.worker",
+            *options,
+            f"--pool={group.pool}",
+            f"--processes={group.target_size}",
+        ]
+
+    def _variables(self, group: GroupRecord, log: Path) -> dict[str, str]:
+        return {
+            **self._environment,
+            DATABASE_VARIABLE: self._location.url,
+            GROUP_VARIABLE: group.group_id,
+            TOKEN_VARIABLE: group.launch_token,
+            ADAPTER_VARIABLE: native_id(),
+            LOG_VARIABLE: str(log),
+        }
+
+    def _log_path(self, group: GroupRecord) -> Path:
+        return log_path(log_directory(self._location.path, self._environment), f"{group.pool}-{group.group_id}")
+
+    def find_group(self, group: GroupRecord) -> Launch | None:
+        """Return the process that carries the group's token, started by a predecessor that crashed."""
+        found = process.find_by_environment(TOKEN_VARIABLE, group.launch_token)
+        return None if found is None else Launch(found, str(self._log_path(group)))
+
+    def stop_group(self, group: GroupRecord) -> bool:
+        """Send SIGTERM to a launch that has made no contact."""
+        launch = self.find_group(group)
+        return launch is not None and process.send_signal(launch.process, signal.SIGTERM)
+
+    def list_groups(self) -> tuple[str, ...]:
+        """Return ids of the groups that this process started and still watches."""
+        return tuple(self._children)
+
+    def ended_groups(self) -> tuple[Ended, ...]:
+        """Reap children that ended; return their exit codes."""
+        codes = {group_id: child.poll() for group_id, child in self._children.items()}
+        for group_id, code in codes.items():
+            if code is not None:
+                del self._children[group_id]
+        return tuple(Ended(group_id, code) for group_id, code in codes.items() if code is not None)
+
+
+def _open(log: Path) -> int:
+    try:
+        return open_log(log)
+    except OSError as error:
+        raise LaunchFailed(f"{type(error).__name__}: {error} (opening the log {log})") from error

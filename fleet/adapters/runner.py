@@ -1,0 +1,156 @@
+"""Carries out an adapter's commands: take, look for what a predecessor left, act, note, reply.
+
+Every step may be the last one of this process: the command row and the launch token tell the next one what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleet import process
+from fleet.adapters.base import NOT_FOUND, Adapter, LaunchFailed
+from fleet.domain.group import BOOTING, CommandKind, CommandRecord, GroupRecord, GroupStatus, Template
+from fleet.faultpoints import reach
+from fleet.logs import last_words
+from fleet.storage.interfaces import ProvenDead, Storage
+
+TemplateOf = Callable[[str], Template]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one command.
+
+    Attributes:
+        command_id: the command.
+        kind: what it ordered.
+        group_id: the group it was about.
+        workers: how many workers were started.
+        error: why it failed; None when it did not.
+    """
+
+    command_id: int
+    kind: CommandKind
+    group_id: str
+    workers: int = 0
+    error: str | None = None
+
+
+def run_commands(
+    storage: Storage,
+    adapter: Adapter,
+    pool: str | None,
+    template_of: TemplateOf,
+    proven_dead: ProvenDead = process.is_dead,
+) -> tuple[Outcome, ...]:
+    """Take the adapter's open commands and carry them out.
+
+    Args:
+        storage: the store.
+        adapter: who acts.
+        pool: only commands of this pool; None takes those of all.
+        template_of: how workers of a pool are started; may raise LaunchFailed.
+        proven_dead: whether the process that took a command before is certainly gone.
+
+    Returns:
+        One outcome per command.
+    """
+    taker = process.identify()
+    commands = storage.control.take_commands(
+        # What this very process took before, it gave up by an error: nobody else would take it in time.
+        adapter.info().adapter_id,
+        pool,
+        taker,
+        lambda holder: holder == taker or proven_dead(holder),
+    )
+    if commands:
+        reach("adapter.taken")
+    acts = {CommandKind.START_WORKER_GROUP: _start, CommandKind.SHUTDOWN_WORKER_GROUP: _shutdown}
+    return tuple(acts[command.kind](storage, adapter, command, template_of) for command in commands)
+
+
+def note_ended(storage: Storage, adapter: Adapter) -> tuple[str, ...]:
+    """Fail the groups of launches that ended before contact, with their exit codes; return one line each."""
+    lines = []
+    for ended in adapter.ended_groups():
+        group = storage.control.group(ended.group_id)
+        if group is None or group.status not in BOOTING:
+            continue
+        error = f"exited with code {ended.exit_code} before it made contact{last_words(group.log_path)}"
+        if storage.control.fail_group(
+            group.group_id, error=error, exit_code=ended.exit_code, launch_token=group.launch_token
+        ):
+            lines.append(f"group {group.group_id} failed: {error}")
+    return tuple(lines)
+
+
+def _start(storage: Storage, adapter: Adapter, command: CommandRecord, template_of: TemplateOf) -> Outcome:
+    group_id = str(command.arguments.get("group_id"))
+    group = storage.control.group(group_id)
+    if group is None or group.status not in BOOTING or group.target_size == 0:
+        _end_withdrawn(storage, adapter, group)
+        return _close(storage, command, group_id, skipped="the group was withdrawn, or has come up already")
+    try:
+        # Only a command that was taken before can have left a launch behind.
+        left = adapter.find_group(group) if command.taken_by is not None else None
+        launch = left or adapter.start_group(group, template_of(command.pool))
+    except LaunchFailed as failure:
+        storage.control.fail_group(group_id, error=str(failure), launch_token=group.launch_token)
+        return _refuse(storage, command, group_id, failure)
+    reach("adapter.spawned")
+    if not storage.control.launching(group_id, group.launch_token, launch.process, launch.log_path):
+        return _noted_too_late(storage, adapter, command, group, launch.process.pid)
+    reach("adapter.noted")
+    return _close(storage, command, group_id, workers=group.target_size, pid=launch.process.pid)
+
+
+def _noted_too_late(
+    storage: Storage, adapter: Adapter, command: CommandRecord, group: GroupRecord, pid: int | None
+) -> Outcome:
+    """Answer for a launch that its row no longer waits for: it was withdrawn, or has made contact by itself."""
+    current = storage.control.group(group.group_id)
+    if current is not None and current.status is GroupStatus.RUNNING:
+        return _close(storage, command, group.group_id, workers=group.target_size, pid=pid)
+    _end_withdrawn(storage, adapter, current)
+    return _close(storage, command, group.group_id, skipped="the group was withdrawn while it was started")
+
+
+def _end_withdrawn(storage: Storage, adapter: Adapter, group: GroupRecord | None) -> None:
+    """End a group that was told to stop before it came up: there is nobody in it to read the order."""
+    if group is not None and group.status is GroupStatus.STOPPING and group.contacted_at is None:
+        adapter.stop_group(group)
+        storage.control.end_group(group.group_id)
+
+
+def _shutdown(storage: Storage, adapter: Adapter, command: CommandRecord, template_of: TemplateOf) -> Outcome:
+    group_id = str(command.arguments.get("group_id"))
+    group = storage.control.group(group_id)
+    if group is None:
+        return _refuse(storage, command, group_id, LaunchFailed(f"there is no group {group_id}", NOT_FOUND))
+    # A group in contact reads the order from its row and drains.
+    _end_withdrawn(storage, adapter, group)
+    return _close(storage, command, group_id)
+
+
+def _close(
+    storage: Storage,
+    command: CommandRecord,
+    group_id: str,
+    *,
+    workers: int = 0,
+    pid: int | None = None,
+    skipped: str | None = None,
+) -> Outcome:
+    reply = {"group_id": group_id, "workers": workers, "pid": pid, "skipped": skipped}
+    storage.control.finish_command(
+        command.command_id, reply={name: value for name, value in reply.items() if value is not None}
+    )
+    reach("adapter.replied")
+    return Outcome(command.command_id, command.kind, group_id, workers)
+
+
+def _refuse(storage: Storage, command: CommandRecord, group_id: str, failure: LaunchFailed) -> Outcome:
+    storage.control.finish_command(command.command_id, error_code=failure.code, error_message=str(failure))
+    reach("adapter.replied")
+    return Outcome(command.command_id, command.kind, group_id, error=str(failure))

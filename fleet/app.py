@@ -1,0 +1,217 @@
+"""`Fleet`: the object that programs import, to declare tasks, enqueue them and read their results."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
+
+from fleet.config import DATABASE_VARIABLE, Location, locate
+from fleet.domain.task import NewTask
+from fleet.enqueuing import OpenTransaction, TaskOptions, as_payload, new_task
+from fleet.errors import UsageError
+from fleet.handle import TaskHandle
+from fleet.storage.interfaces import Storage, Transaction
+from fleet.task import Task
+from fleet.wiring import open_storage
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Fleet:
+    """One database, and the tasks declared for it. Making one opens nothing.
+
+    Inside a worker every Fleet object stands for the worker's own database, whatever it was made with.
+    """
+
+    def __init__(self, db_path: str | os.PathLike[str] | None = None) -> None:
+        """Name the database.
+
+        Args:
+            db_path: a SQLite path, a SQLAlchemy URL, or `env:NAME`; None means the environment's FLEET_DB, else
+                `fleet.db` in the working directory. The variables are read when the database is first used.
+        """
+        given = None if db_path is None else os.fspath(db_path)
+        in_environment = given is None or given.startswith("env:")
+        self._given = given
+        self._location = None if in_environment else _location_of(given)
+        self._storage: Storage | None = None
+        self._opened: Location | None = None
+        self.tasks: dict[str, Task[Any, Any]] = {}
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self, *, name: str | None = None, **options: Unpack[TaskOptions]
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(  # type: ignore[misc]  # mypy does not find the keys of an unpacked TypedDict in **options
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
+    ) -> Any:
+        """Declare a function as a task: `@app.task`, or `@app.task(queue="images", timeout=30)`.
+
+        Args:
+            function: the function.
+            name: the handler's name; default is the function's.
+            options: what its tasks get when the enqueuer says nothing.
+
+        Raises:
+            UsageError: the name is taken, an option makes no sense, or a parameter cannot be stored by name.
+        """
+        own = {"delay", "at", "dedupe_key", "idempotency_key"} & options.keys()
+        if own:
+            raise UsageError(f"@app.task({min(own)}=...): this belongs to one task: give it to using() when enqueuing")
+        if function is not None:
+            return self._declare(function, name, options)
+        return lambda function: self._declare(function, name, options)
+
+    def _declare(self, function: Callable[P, R], name: str | None, options: Mapping[str, Any]) -> Task[P, R]:
+        task = Task(self, function, name or function.__name__, options)
+        if task.name in self.tasks:
+            raise UsageError(f"task {task.name} is declared twice: {_place(self.tasks[task.name])}, {_place(task)}")
+        self.tasks[task.name] = task
+        _declared.append(task)
+        return task
+
+    def enqueue(
+        self,
+        name: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        transaction: OpenTransaction | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> TaskHandle:
+        """Enqueue one task.
+
+        Args:
+            name: the handler's name; it need not be declared here.
+            payload: the keyword arguments.
+            transaction: enqueue within it: the task exists when it commits. Either one that `transaction()` opened, or
+                a SQLAlchemy connection of your own to the same database, in a transaction.
+            options: see `TaskOptions`.
+
+        Raises:
+            UsageError: a value makes no sense, or the declared function does not take the payload.
+            PayloadError: the payload cannot be stored as JSON.
+            DatabaseError: the database cannot be used.
+        """
+        (handle,) = self.enqueue_many(name, [payload or {}], transaction=transaction, **options)
+        return handle
+
+    def enqueue_many(
+        self,
+        name: str,
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        transaction: OpenTransaction | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> list[TaskHandle]:
+        """Enqueue one task for each payload, all or none; arguments and errors as for `enqueue`."""
+        tasks = [self._new_task(name, payload, options) for payload in payloads]
+        if not tasks:
+            return []
+        storage = self.storage()
+        return [
+            TaskHandle(task_id, self.storage) for task_id in storage.queue.enqueue(tasks, transaction=transaction).ids
+        ]
+
+    def _new_task(self, name: str, payload: Mapping[str, Any], options: TaskOptions) -> NewTask:
+        declared = self.tasks.get(name)
+        if declared is None:
+            return new_task(name, payload, options)
+        return new_task(name, declared.bind(**as_payload(name, payload)), {**declared.options, **_given(options)})
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open a write transaction: what is enqueued with `transaction=` commits with the caller's own statements.
+
+        Its `connection` is a SQLAlchemy connection. It is committed at the end of the block and rolled back on an
+        exception; keep it short, since other writers wait.
+        """
+        return self.storage().transaction()
+
+    def handle(self, task_id: int) -> TaskHandle:
+        """Return the handle of a task enqueued earlier, by whomever."""
+        return TaskHandle(task_id, self.storage)
+
+    def storage(self) -> Storage:
+        """Return the open database; opens it when first called, and makes a missing SQLite file (named on stderr).
+
+        Raises:
+            DatabaseError: the database cannot be used.
+        """
+        location = self._where()
+        if self._storage is not None and self._opened == location:
+            return self._storage
+        with _opening:
+            if self._storage is None or self._opened != location:
+                self.close()
+                self._storage = _open(location, create=_bound is None)
+                self._opened = location
+            return self._storage
+
+    def _where(self) -> Location:
+        if _bound is not None:
+            return _bound
+        if self._location is None:
+            self._location = locate(self._given)
+        return self._location
+
+    def close(self) -> None:
+        """Close the database; it is opened again when next used."""
+        if self._storage is not None:
+            self._storage.close()
+        self._storage = self._opened = None
+
+
+_declared: list[Task[Any, Any]] = []
+_bound: Location | None = None
+_opening = threading.RLock()
+
+
+def _fresh_lock() -> None:
+    """A lock held by another thread at the fork would never be released in the child."""
+    global _opening
+    _opening = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_fresh_lock)
+
+
+def bind(location: Location) -> None:
+    """Make every Fleet object of this process stand for `location`, in place of what it was made with."""
+    global _bound
+    _bound = location
+
+
+def declared() -> tuple[Task[Any, Any], ...]:
+    """Return all tasks that modules of this process have declared, in order."""
+    return tuple(_declared)
+
+
+def _location_of(given: str | None) -> Location:
+    # A password in source code is the author's affair; only arguments show in the process list.
+    return locate(None, {DATABASE_VARIABLE: given or ""})
+
+
+def _open(location: Location, create: bool) -> Storage:
+    missing = create and location.path is not None and not location.path.exists()
+    storage = open_storage(location, create=create)
+    if missing:
+        sys.stderr.write(f"created {location.shown}\n")
+    return storage
+
+
+def _given(options: TaskOptions) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _place(task: Task[Any, Any]) -> str:
+    code = getattr(task.function, "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else task.function.__module__

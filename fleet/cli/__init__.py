@@ -1,0 +1,1 @@
+"""Command lines: what they take, what they print, what they exit with."""

@@ -1,0 +1,167 @@
+"""Tasks as lines of JSON: `{"task": "thumbnail", "payload": {"path": "cat.png"}, "queue": ..., "priority": ...}`."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from fleet.domain.jsontext import decode_object
+from fleet.domain.task import NewTask
+from fleet.enqueuing import new_task
+from fleet.errors import FleetError, UsageError
+
+CHUNK_TASKS = 1_000
+CHUNK_BYTES = 8 * 1024 * 1024
+LINE_BYTES = 4 * 1024 * 1024
+
+
+@dataclass
+class Chunk:
+    """Tasks that are enqueued in one transaction.
+
+    Attributes:
+        first: the number of its first line.
+        tasks: the tasks.
+        size: the bytes of input that they took.
+    """
+
+    first: int
+    tasks: list[NewTask] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self.tasks) >= CHUNK_TASKS or self.size >= CHUNK_BYTES
+
+
+@contextmanager
+def opened(source: str) -> Iterator[IO[bytes]]:
+    """Open a file of lines, or stdin for `-`.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = open(source, "rb")  # noqa: SIM115  # closed below; failing to open has its own message
+    except OSError as error:
+        raise UsageError(f"--from {source}: {error.strerror or error}") from None
+    with stream:
+        yield stream
+
+
+def size_of(stream: IO[bytes]) -> int | None:
+    """Return the bytes of a regular file, None for a pipe or a terminal."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def chunks(stream: IO[bytes], name: str, defaults: Mapping[str, Any], task: str | None) -> Iterator[Chunk]:
+    """Return the tasks of the lines, in chunks; a chunk comes only when all its lines are good.
+
+    Args:
+        stream: the lines.
+        name: the file's name, for messages.
+        defaults: options of lines that do not give them.
+        task: the handler of lines that name none.
+
+    Raises:
+        UsageError: a line is not a task; the message names it.
+    """
+    chunk = Chunk(first=1)
+    for number, line in enumerate(_lines(stream, name), start=1):
+        chunk.size += len(line)
+        if line.strip():
+            chunk.tasks.append(_task(line, f"{name} line {number}", defaults, task))
+        if chunk.is_full:
+            yield chunk
+            chunk = Chunk(first=number + 1)
+    if chunk.tasks:
+        yield chunk
+
+
+def _lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    number = 0
+    while line := stream.readline(LINE_BYTES + 1):
+        number += 1
+        if len(line) > LINE_BYTES:
+            raise UsageError(f"{name} line {number}: longer than {LINE_BYTES} bytes")
+        yield line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _task(line: bytes, place: str, defaults: Mapping[str, Any], task: str | None) -> NewTask:
+    try:
+        return task_of(decode_object(line.decode(), "it"), defaults, task)
+    except UnicodeDecodeError:
+        raise UsageError(f"{place}: not UTF-8") from None
+    except FleetError as error:
+        raise UsageError(f"{place}: {error}") from None
+
+
+def task_of(value: Mapping[str, Any], defaults: Mapping[str, Any], task: str | None) -> NewTask:
+    """Return the task that a line's object describes.
+
+    Args:
+        value: the object.
+        defaults: options used where the object gives none.
+        task: the handler used where the object names none.
+
+    Raises:
+        UsageError: it names no handler, an unknown option, or a value that makes no sense.
+    """
+    options = {name: item for name, item in value.items() if name not in ("task", "payload") and item is not None}
+    name = value.get("task", task)
+    if not isinstance(name, str):
+        raise UsageError('it names no task: write {"task": "NAME", "payload": {...}}')
+    if "at" in options or "delay" in options:
+        defaults = {key: item for key, item in defaults.items() if key not in ("at", "delay")}
+    payload = value.get("payload")
+    return new_task(name, {} if payload is None else payload, {**defaults, **options})
+
+
+def repeated(task: NewTask, count: int) -> Iterator[Chunk]:
+    """Return `count` copies of a task, in chunks."""
+    for first in range(0, count, CHUNK_TASKS):
+        yield Chunk(first + 1, [task] * min(CHUNK_TASKS, count - first))
+
+
+@contextmanager
+def progress(total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show progress on stderr where that is a terminal; yield what is called with every further amount.
+
+    Args:
+        total: the whole amount; None when unknown, 0 when there is nothing to show.
+        unit: what is counted, where the whole is unknown.
+    """
+    if total == 0 or not sys.stderr.isatty():
+        yield lambda amount: None
+    elif total is None:
+        yield from _counter(unit)
+    else:
+        import typer
+
+        with typer.progressbar(length=total, label="enqueuing", file=sys.stderr) as bar:
+            yield bar.update
+
+
+def _counter(unit: str) -> Iterable[Callable[[int], None]]:
+    count = 0
+
+    def advance(amount: int) -> None:
+        nonlocal count
+        count += amount
+        print(f"\renqueuing: {count} {unit}", end="", file=sys.stderr, flush=True)
+
+    yield advance
+    print(file=sys.stderr)

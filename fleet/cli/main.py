@@ -1,0 +1,43 @@
+"""The command `fleet`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from fleet.cli import database, enqueue, queue, registry
+from fleet.cli.common import new_app, run_command
+
+app = new_app("A worker fleet with nothing but a database between its parts.")
+database.add_commands(app)
+enqueue.add_commands(app)
+queue.add_commands(app)
+registry.add_commands(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from fleet import __version__
+
+        print(f"fleet {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Workers are started by fleet-worker, and scaled by fleet-scaler: each has its own --help.")
+def fleet(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A worker fleet with nothing but a database between its parts."""
+
+
+def run() -> NoReturn:
+    """Run `fleet` with the process's arguments."""
+    run_command(app, "fleet", sys.argv[1:] or ["--help"])
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,116 @@
+"""What command lines print: one-line errors, JSON documents, aligned tables. Imports no command-line library."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from fleet.errors import FleetError
+
+INTERRUPTED = 130
+
+
+def speak_utf8() -> None:
+    """Print any name under any locale, cron's plain C included."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def finished(code: int) -> int:
+    """Flush what was printed; where the reader has gone, let nothing complain about it at exit."""
+    output = sys.__stdout__
+    try:
+        if output is not None:
+            output.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return code or 1
+    return code
+
+
+def guarded(call: Callable[[], int]) -> int:
+    """Return the exit code of `call`; a FleetError becomes `error: MESSAGE` on stderr and its own exit code.
+
+    A closed pipe ends quietly with 1, ^C with 130.
+    """
+    try:
+        return call()
+    except FleetError as error:
+        return fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def one_line(text: str) -> str:
+    """Return `text` on one line, without characters that steer a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+
+
+def fail(message: str, exit_code: int) -> int:
+    """Print `error: MESSAGE` as one line on stderr; return `exit_code`."""
+    print(f"error: {one_line(message)}", file=sys.stderr)
+    return exit_code
+
+
+def warn(message: str) -> None:
+    """Print `warning: MESSAGE` as one line on stderr."""
+    print(f"warning: {one_line(message)}", file=sys.stderr)
+
+
+def note(message: str) -> None:
+    """Print one line on stderr."""
+    print(one_line(message), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on stdout; times print as they are stored."""
+    import json
+
+    indent = 2 if sys.stdout is not None and sys.stdout.isatty() else None
+    print(json.dumps(value, ensure_ascii=False, default=stored_text, indent=indent))
+
+
+def stored_text(value: Any) -> str:
+    """Return the text of a value that JSON has no form for: a time as it is stored, anything else as it prints."""
+    if isinstance(value, datetime):
+        from datetime import UTC
+
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
+    return str(value)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], widest: int = 60) -> None:
+    """Print rows in aligned columns under their names; None prints as `-`.
+
+    Args:
+        columns: the names.
+        rows: the values; numbers align right.
+        widest: characters at which a value is cut.
+    """
+    texts = [[_cell(value, widest) for value in row] for row in rows]
+    widths = [max(len(line[index]) for line in [list(columns), *texts]) for index in range(len(columns))]
+    print(_line(columns, widths, [False] * len(columns)))
+    for row, text in zip(rows, texts, strict=True):
+        print(_line(text, widths, [isinstance(value, int | float) for value in row]))
+
+
+def _cell(value: Any, widest: int) -> str:
+    if value is None or value == "":
+        return "-"
+    text = one_line(f"{value:g}" if isinstance(value, float) else stored_text(value))
+    return text if len(text) <= widest else text[: widest - 1] + "…"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = (
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(cells, widths, right, strict=True)
+    )
+    return "  ".join(padded).rstrip()

@@ -1,0 +1,195 @@
+"""`fleet workers`, `fleet groups`, `fleet handlers`, `fleet status`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleet.cli.common import DatabaseOption, JsonOption, opened, print_json, print_table
+from fleet.cli.rows import group_row, plain
+from fleet.domain.durations import format_seconds
+from fleet.domain.group import GroupStatus
+
+if TYPE_CHECKING:
+    from fleet.monitoring.status import Status
+    from fleet.storage.interfaces import Storage
+
+ENDED_GROUPS_SHOWN = 10
+
+AllOption = Annotated[bool, typer.Option("--all", help="Show what has ended, too.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add these commands to `fleet`."""
+    for command in (workers, groups, handlers, status):
+        app.command()(command)
+
+
+def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """List workers: what they do, since when they were last heard of, where they log."""
+    with opened(db_path, read_only=True) as storage:
+        rows = [row for row in _worker_rows(storage) if everything or row["state"] not in ("lost", "terminated")]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        print("no workers")
+    else:
+        print_table(
+            ["WORKER", "POOL", "STATE", "TASK", "BEAT", "HOST", "PID", "DONE", "FAILED", "LOG"],
+            [
+                [
+                    row["worker_id"],
+                    row["pool"],
+                    row["state"],
+                    row["current_task_id"],
+                    format_seconds(max(0.0, row["heartbeat_age_seconds"])),
+                    row["host"],
+                    row["pid"],
+                    row["tasks_done"],
+                    row["tasks_failed"],
+                    row["log_path"],
+                ]
+                for row in rows
+            ],
+            widest=120,
+        )
+
+
+def _worker_rows(storage: Storage) -> list[dict[str, Any]]:
+    """Return the view's rows; what this host knows of its processes corrects the state."""
+    from fleet.monitoring.observe import observe_workers
+    from fleet.process import is_dead
+
+    sight = observe_workers(storage, is_dead, ended=True)
+    states = {(worker.worker_id, worker.incarnation): str(sight.state(worker)) for worker in sight.workers}
+    rows = [plain(row) for row in storage.control.view("fleet_workers")]
+    rows.sort(key=lambda row: str(row["worker_id"]))
+    return [{**row, "state": states.get((row["worker_id"], row["incarnation"]), row["state"])} for row in rows]
+
+
+def groups(everything: AllOption = False, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """List worker groups, newest first, and why one failed."""
+    with opened(db_path, read_only=True) as storage:
+        found = storage.control.groups()
+    ended = (GroupStatus.STOPPED, GroupStatus.FAILED)
+    recent = {group.group_id for group in [one for one in found if one.status in ended][:ENDED_GROUPS_SHOWN]}
+    shown = [group for group in found if everything or group.status not in ended or group.group_id in recent]
+    rows = [group_row(group) for group in shown]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        print("no groups")
+    else:
+        columns = ["group_id", "pool", "status", "target_size", "adapter_id", "pid", "exit_code", "log_path", "error"]
+        print_table(
+            [name.removesuffix("_id").upper() for name in columns],
+            [[row[name] for name in columns] for row in rows],
+            widest=120,
+        )
+
+
+def handlers(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """List handlers that workers have registered, and how many live workers offer each."""
+    with opened(db_path, read_only=True) as storage:
+        rows = _handler_rows(storage)
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["name", "queue", "requires", "max_attempts", "timeout_seconds", "workers", "signature"]
+    print_table(
+        [name.upper() for name in columns],
+        [[_named(row[name]) if name == "requires" else row[name] for name in columns] for row in rows],
+    )
+
+
+def _handler_rows(storage: Storage) -> list[dict[str, Any]]:
+    from fleet.monitoring.observe import observe_workers
+    from fleet.process import is_dead
+    from fleet.worker.handlers.builtin import BUILTINS
+
+    sight = observe_workers(storage, is_dead)
+    known = {handler.name: handler.defaults for handler in BUILTINS}
+    known.update({handler.name: handler for handler in storage.queue.handlers()})
+    return [
+        {
+            "name": name,
+            "queue": defaults.queue,
+            "requires": None if defaults.requires is None else dict(defaults.requires),
+            "max_attempts": defaults.max_attempts,
+            "timeout_seconds": defaults.timeout,
+            "retry": None if defaults.retry is None else defaults.retry.as_json(),
+            "signature": defaults.signature,
+            "workers": sum(1 for worker in sight.live() if name in worker.handlers),
+        }
+        for name, defaults in sorted(known.items())
+    ]
+
+
+def _named(capabilities: Mapping[str, float] | None) -> str | None:
+    if not capabilities:
+        return None
+    return ",".join(name if quantity == 1 else f"{name}={quantity:g}" for name, quantity in capabilities.items())
+
+
+def status(everything: AllOption = False, db_path: DatabaseOption = None, as_json: JsonOption = False) -> int:
+    """Show the fleet at a glance. Exits 1 when something is wrong: tasks wait and no worker is live, say."""
+    from fleet.monitoring.observe import observe
+    from fleet.monitoring.status import status_of
+    from fleet.process import is_dead
+
+    with opened(db_path, read_only=True) as storage:
+        found = status_of(observe(storage, is_dead, everything=everything))
+        shown = storage.url
+    if as_json:
+        print_json({"database": shown, **found.as_json()})
+    else:
+        _print_status(found, shown)
+    return 0 if found.healthy else 1
+
+
+def _print_status(found: Status, database: str) -> None:
+    print(f"{database}: {'healthy' if found.healthy else 'NOT HEALTHY'}")
+    print(f"workers  {_counted(found.workers)}")
+    print(f"groups   {_counted(found.groups)}")
+    print(f"tasks    {_counted(found.tasks)}{_oldest(found)}")
+    for pool in found.pools:
+        wants = "leaves the number of workers as it is" if pool.desired is None else f"wants {pool.desired}"
+        print(f"pool     {pool.pool}: policy {pool.policy} {wants}, has {pool.live}")
+    if found.handlers:
+        print()
+        print_table(
+            ["TASK", "QUEUE", "REQUIRES", "PENDING", "SCHEDULED", "RUNNING", "OFFERED BY"],
+            [
+                [
+                    entry.task,
+                    entry.queue,
+                    _named(entry.requires),
+                    entry.pending,
+                    entry.scheduled,
+                    entry.running,
+                    _offerers(entry.offered_by),
+                ]
+                for entry in found.handlers
+            ],
+        )
+    for problem in found.problems:
+        print(f"problem: {problem}")
+    for remark in found.notes:
+        print(f"note: {remark}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none"
+
+
+def _oldest(found: Status) -> str:
+    seconds = found.oldest_waiting_seconds
+    return "" if seconds is None else f" (the oldest has waited {format_seconds(seconds)})"
+
+
+def _offerers(workers: tuple[str, ...]) -> str:
+    if not workers:
+        return "no worker"
+    return workers[0] if len(workers) == 1 else f"{len(workers)} workers"

@@ -1,0 +1,102 @@
+"""Records and rows as JSON objects: the columns' names, `*_json` columns as values, times as stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fleet.domain.group import GroupRecord
+    from fleet.domain.task import TaskRecord
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a view's row as a JSON object: `payload_json` becomes `payload`."""
+    return {name.removesuffix("_json"): _value(name, item) for name, item in row.items()}
+
+
+def _value(name: str, item: Any) -> Any:
+    if name.endswith("_json"):
+        return value_of(item)
+    return float(item) if isinstance(item, Decimal) else item
+
+
+def value_of(text: Any) -> Any:
+    """Return the value of JSON text; what is none (a row may hold anything) is returned as it is."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def task_row(task: TaskRecord, now: datetime) -> dict[str, Any]:
+    """Return a task with the columns of `fleet_tasks`, without payload, result and traceback."""
+    end = task.finished_at or now
+    return {
+        "id": task.task_id,
+        "task": task.task,
+        "queue": task.queue,
+        "status": task.status.value,
+        "priority": task.priority,
+        "attempt": task.attempt,
+        "max_attempts": task.max_attempts,
+        "interruptions": task.interruptions,
+        "worker": task.worker,
+        "progress": task.progress,
+        "progress_text": task.progress_text,
+        "error": task.error,
+        "error_kind": task.error_kind,
+        "created_at": task.created_at,
+        "available_at": task.available_at,
+        "claimed_at": task.claimed_at,
+        "started_at": task.started_at,
+        "finished_at": task.finished_at,
+        "age_seconds": round((now - task.created_at).total_seconds(), 1),
+        "run_seconds": None if task.started_at is None else round((end - task.started_at).total_seconds(), 3),
+        "requires": dict(task.requires),
+        "timeout_seconds": task.timeout_seconds,
+        "dedupe_key": task.dedupe_key,
+        "idempotency_key": task.idempotency_key,
+        "claim_token": task.claim_token,
+        "incarnation": task.incarnation,
+    }
+
+
+def task_document(task: TaskRecord, now: datetime) -> dict[str, Any]:
+    """Return all of a task."""
+    return {
+        **task_row(task, now),
+        "payload": value_of(task.payload_json),
+        "result": value_of(task.result_json),
+        "traceback": task.traceback,
+    }
+
+
+def group_row(group: GroupRecord) -> dict[str, Any]:
+    """Return a group with the columns of `worker_group`."""
+    return {
+        "group_id": group.group_id,
+        "pool": group.pool,
+        "status": group.status.value,
+        "target_size": group.target_size,
+        "adapter_id": group.adapter_id,
+        "capabilities": dict(group.capabilities),
+        "host": group.process.host,
+        "pid": group.process.pid,
+        "created_at": group.created_at,
+        "contacted_at": group.contacted_at,
+        "boot_deadline_at": group.boot_deadline_at,
+        "last_heartbeat": group.last_heartbeat,
+        "lease_seconds": group.lease_seconds,
+        "lease_expires_at": group.lease_expires_at,
+        "exit_code": group.exit_code,
+        "error": group.error,
+        "log_path": group.log_path,
+        "decision_id": group.decision_id,
+    }

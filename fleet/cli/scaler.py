@@ -1,0 +1,174 @@
+"""`fleet-scaler`: one reconcile pass for a pool, for a person or for cron."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.cli.output import finished, guarded, speak_utf8
+from fleet.cli.passes import Passes
+from fleet.config import Location, locate
+from fleet.domain.durations import parse_duration
+from fleet.domain.group import Template
+from fleet.domain.policies import POLICIES
+from fleet.errors import UsageError
+from fleet.scaler import check_given
+from fleet.storage.interfaces import SettingsChange
+
+NAME = "fleet-scaler"
+SEPARATOR = "--"
+LONGEST_POOL_NAME = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a command line gives; the fields are its options.
+
+    Attributes:
+        worker_options: the words after `--`; None when there is no `--`.
+        every, wait: seconds.
+    """
+
+    worker_options: tuple[str, ...] | None = None
+    pool: str = "default"
+    target_workers: int | None = None
+    policy: str | None = None
+    db_path: str | None = None
+    min_workers: int | None = None
+    max_workers: int | None = None
+    max_launch_per_cycle: int | None = None
+    dry_run: bool = False
+    json: bool = False
+    verbose: bool = False
+    every: float | None = None
+    wait: float | None = None
+
+
+def run() -> None:
+    """Run `fleet-scaler` and exit the process."""
+    given = plain(sys.argv[1:])
+    if given is None:
+        from fleet.cli.scaler_options import run_in_full
+
+        run_in_full()
+    else:
+        speak_utf8()
+        sys.exit(finished(guarded(lambda: execute(given))))
+
+
+def execute(given: Given) -> int:
+    """Do what a command line asks for; return the exit code."""
+    options = _options(given.worker_options)
+    passes = Passes(
+        location=_location(given.db_path),
+        pool=_pool_name(given.pool),
+        change=_change(given, options),
+        own=_own_template(options),
+        given=options is not None,
+        wait=given.wait,
+        as_json=given.json,
+        verbose=given.verbose or sys.stdout.isatty(),
+    )
+    if given.dry_run:
+        return passes.preview()
+    if given.every is not None:
+        passes.repeat(given.every)
+    return passes.run_once()
+
+
+def _options(words: tuple[str, ...] | None) -> dict[str, Any] | None:
+    if words is None:
+        return None
+    from fleet.cli.options import parse_worker_options
+
+    return dict(parse_worker_options(list(words)))
+
+
+def _location(db_path: str | None) -> Location:
+    location = locate(db_path)
+    if location.shown == ":memory:":
+        raise UsageError("a database in memory cannot be shared with workers: give --db-path a file")
+    return location
+
+
+def _pool_name(name: str) -> str:
+    if not name or len(name) > LONGEST_POOL_NAME or not name.isprintable():
+        raise UsageError(f"--pool {name!r}: give 1 to {LONGEST_POOL_NAME} printable characters")
+    return name
+
+
+def _own_template(options: dict[str, Any] | None) -> Template:
+    try:
+        return Template(sys.executable, os.getcwd(), options or {})
+    except FileNotFoundError:
+        raise UsageError("the current directory no longer exists: change to one that does") from None
+
+
+def _change(given: Given, options: dict[str, Any] | None) -> SettingsChange:
+    if given.target_workers is not None and given.policy not in (None, "fixed"):
+        raise UsageError(f"--target-workers means policy fixed: leave out --policy {given.policy}")
+    fixed = given.target_workers is not None
+    change = SettingsChange(
+        policy="fixed" if fixed else given.policy,
+        settings={"target_workers": given.target_workers} if fixed else None,
+        min_workers=given.min_workers,
+        max_workers=given.max_workers,
+        max_launch_per_cycle=given.max_launch_per_cycle,
+        template=None if options is None else _own_template(options),
+    )
+    # Before the database is opened: a line that makes no sense creates none.
+    check_given(change)
+    return change
+
+
+# Cron's command line, read without the command-line library, whose import costs more than the pass itself.
+
+_TEXTS = ("--pool", "--policy", "--db-path")
+_NUMBERS = ("--target-workers", "--min-workers", "--max-workers", "--max-launch-per-cycle")
+_DURATIONS = ("--every", "--wait")
+_FLAGS = {"--dry-run": "dry_run", "--json": "json", "--verbose": "verbose", "-v": "verbose"}
+
+
+def plain(words: list[str]) -> Given | None:
+    """Return what a command line gives, when it is as plain as cron's are; None for anything that needs an answer.
+
+    Help, unknown options and values that do not parse are left to the full parser in `scaler_options`, which explains.
+    """
+    values: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        if word == SEPARATOR:
+            values["worker_options"] = tuple(rest)
+        elif word in _FLAGS:
+            values[_FLAGS[word]] = True
+        else:
+            name, equals, value = word.partition("=")
+            value = value if equals else next(rest, "")
+            if not _take(values, name, value):
+                return None
+    return Given(**values)
+
+
+def _take(values: dict[str, Any], name: str, text: str) -> bool:
+    """Put an option's value into `values`; return False when it is no plain one."""
+    field = name.removeprefix("--").replace("-", "_")
+    if not text or text.startswith("-"):
+        return False
+    if name in _NUMBERS and text.isascii() and text.isdigit():
+        values[field] = int(text)
+    elif name in _TEXTS and (name != "--policy" or text in POLICIES):
+        values[field] = text
+    elif name in _DURATIONS:
+        try:
+            values[field] = parse_duration(text)
+        except UsageError:
+            return False
+    else:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    run()

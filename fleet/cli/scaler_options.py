@@ -1,0 +1,83 @@
+"""The options of `fleet-scaler` in full: help, and one line for every mistake."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated, NoReturn
+
+import typer
+
+from fleet.cli.common import DatabaseOption, JsonOption, duration, new_app, run_command
+from fleet.cli.scaler import NAME, SEPARATOR, Given, execute
+from fleet.errors import UsageError
+
+app = new_app("Compare how many workers a pool should have with how many it has; start or drain some.")
+
+
+class PolicyName(StrEnum):
+    """Policies that can be chosen by name."""
+
+    NO = "no"
+    FIXED = "fixed"
+
+
+@app.command()
+def scale(
+    worker_options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- WORKER OPTIONS", help="Options of fleet-worker, such as --tasks; stored."),
+    ] = None,
+    pool: Annotated[str, typer.Option(help="The pool to reconcile.")] = "default",
+    target_workers: Annotated[
+        int | None, typer.Option("--target-workers", metavar="N", help="Keep N workers (policy fixed).")
+    ] = None,
+    policy: Annotated[PolicyName | None, typer.Option(help="How the number is decided; stored.")] = None,
+    db_path: DatabaseOption = None,
+    min_workers: Annotated[int | None, typer.Option(metavar="N", help="Never fewer; stored.")] = None,
+    max_workers: Annotated[int | None, typer.Option(metavar="N", help="Never more; stored.")] = None,
+    max_launch_per_cycle: Annotated[
+        int | None, typer.Option(metavar="N", help="Start at most N workers in one pass; stored.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
+    json: JsonOption = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what was observed, changed or not.")] = False,
+    every: Annotated[
+        float | None, typer.Option(metavar="D", parser=duration, help="Repeat the pass every D (30s, 5m).")
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(metavar="D", parser=duration, help="Wait up to D until the workers are ready; else exit 4."),
+    ] = None,
+) -> int:
+    """Compare how many workers a pool should have with how many it has; start or drain some.
+
+    Settings are stored with the pool: the next pass need not repeat them. Worker options after -- are stored too, with
+    this Python and this directory, and used for every worker started from then on. Prints nothing when nothing changed.
+    """
+    words = tuple(worker_options or ())
+    separated = SEPARATOR in sys.argv[1:]
+    if words and not separated:
+        raise UsageError(f"unexpected argument {words[0]!r}: worker options stand after --")
+    return execute(
+        Given(
+            worker_options=words if separated else None,
+            pool=pool,
+            target_workers=target_workers,
+            policy=policy,
+            db_path=db_path,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            max_launch_per_cycle=max_launch_per_cycle,
+            dry_run=dry_run,
+            json=json,
+            verbose=verbose,
+            every=every,
+            wait=wait,
+        )
+    )
+
+
+def run_in_full() -> NoReturn:
+    """Run `fleet-scaler` through the full parser."""
+    run_command(app, NAME)

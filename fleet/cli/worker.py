@@ -1,0 +1,154 @@
+"""`fleet-worker`: starts a supervisor with its keeper and workers, and stays until they have ended."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from fleet.cli.common import new_app, note, run_command
+from fleet.cli.options import OPTIONS, Kind, WorkerOption, setting_values
+from fleet.config import DATABASE_VARIABLE, Location, locate
+from fleet.errors import UsageError
+from fleet.process import identify
+from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
+from fleet.worker.group import Group, Resources
+from fleet.worker.handlers import Handler
+from fleet.worker.journal import open_journal
+from fleet.worker.protocol import Channels
+from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
+from fleet.worker.shared import Board
+from fleet.worker.supervisor import Supervisor
+
+NAME = "fleet-worker"
+_DESCRIPTION = (
+    "Execute tasks of the queue until told to stop. SIGTERM or ^C finishes what runs and ends; a second one gives it "
+    "back to the queue."
+)
+
+
+def run() -> None:
+    """Run `fleet-worker` and exit the process."""
+    if len(sys.argv) == 3 and sys.argv[1] == CHILD_OPTION:
+        sys.exit(run_spawned(int(sys.argv[2]), lambda settings: _resources(locate(None), settings)))
+    app = new_app(_DESCRIPTION)
+    app.command(help=_DESCRIPTION)(_command())
+    run_command(app, NAME)
+
+
+def _command() -> Callable[..., int]:
+    """Return the command: a function whose parameters are the described options."""
+
+    def start(**values: Any) -> int:
+        return _start({option.name: values[_parameter(option)] for option in OPTIONS})
+
+    parameters = [
+        inspect.Parameter(_parameter(option), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_type(option))
+        for option in OPTIONS
+    ]
+    start.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
+    start.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return start
+
+
+def _parameter(option: WorkerOption) -> str:
+    return option.name.replace("-", "_")
+
+
+def _type(option: WorkerOption) -> Any:
+    names = [f"--{name}" for name in (option.name, *option.aliases)]
+    if option.kind is Kind.FLAG:
+        return Annotated[bool | None, typer.Option(names[0], help=option.help, show_default=False)]
+    described = typer.Option(
+        *names, metavar=option.metavar, help=option.help, show_default=False, parser=_parser(option)
+    )
+    return Annotated[list[str] | None, described] if option.repeatable else Annotated[str | None, described]
+
+
+def _parser(option: WorkerOption) -> Callable[[Any], Any]:
+    """Return what turns a text into the option's value; a value that is wrong is told as Fleet's own errors are."""
+    return lambda text: option.parse(text) if isinstance(text, str) else text
+
+
+def _start(options: Mapping[str, Any]) -> int:
+    launch = launch_settings()
+    location = locate(options["db-path"])
+    settings = WorkerSettings(
+        worker_id=options["worker-id"] or default_worker_id(launch["group_id"]),
+        create=location.given_absolute,
+        **launch,
+        **setting_values(options),
+    )
+    _check_database(location)
+    open_journal(settings.worker_id)
+    return _supervise(settings, _resources(location, settings))
+
+
+def _check_database(location: Location) -> None:
+    """Refuse before anything is imported: a database in memory is nobody else's."""
+    if location.url == "sqlite://":
+        raise UsageError("--db-path :memory: is seen by one process only: give the path of a file")
+
+
+def _resources(location: Location, settings: WorkerSettings) -> Resources:
+    from fleet.wiring import open_storage
+
+    def load() -> Mapping[str, Handler]:
+        from fleet.app import bind
+        from fleet.loading import load
+
+        bind(location)
+        return load(settings.modules)
+
+    return Resources(
+        open_storage=lambda create: open_storage(location, create=create),
+        load=load,
+        preload=_preload,
+        environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
+    )
+
+
+def _preload() -> None:
+    """Import what every process of the group uses, so that forked ones share its memory and start at once."""
+    import fleet.storage.store
+    import fleet.worker.keeper
+    import fleet.worker.loop  # noqa: F401
+
+
+def _supervise(settings: WorkerSettings, resources: Resources) -> int:
+    handlers = resources.load()
+    board = Board(settings.processes)
+    group = Group(settings, board, Channels.open(board.fd, settings.processes), identify(), resources)
+    threads = _threads()
+    resources.preload()
+    supervisor = Supervisor(group, say=note)
+    launcher: Launcher
+    if threads > 1:
+        note(
+            f"importing the task modules started {threads - 1} threads: workers are spawned instead of forked, "
+            "which is slower and takes more memory; start threads inside tasks to avoid it"
+        )
+        launcher = SpawnLauncher(group, frozenset(handlers))
+    else:
+        launcher = ForkLauncher(group, handlers, supervisor.parent_only)
+        gc.collect()
+        gc.freeze()
+    return supervisor.run(launcher)
+
+
+def _threads() -> int:
+    """Return how many threads this process has, those of C libraries included."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
+
+
+if __name__ == "__main__":
+    run()

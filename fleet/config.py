@@ -1,0 +1,91 @@
+"""Where the database is, as people say it: `--db-path`, FLEET_DB, `env:NAME`, a SQLite path or any SQLAlchemy URL."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.errors import UsageError
+
+DATABASE_VARIABLE = "FLEET_DB"
+DEFAULT_DATABASE = "fleet.db"
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a database is.
+
+    Attributes:
+        url: a SQLAlchemy URL; may contain a password, so never print it: print `shown`.
+        path: the absolute path of a SQLite file, None for memory and servers.
+        given_absolute: whether the path was given absolute (only then do worker and scaler create it).
+        shown: what messages say.
+    """
+
+    url: str
+    path: Path | None
+    given_absolute: bool
+    shown: str
+
+
+def locate(given: str | None, environment: Mapping[str, str] | None = None) -> Location:
+    """Return where the database is.
+
+    Args:
+        given: the value of `--db-path`, or None.
+        environment: defaults to this process's.
+
+    Raises:
+        UsageError: a URL with a password given as an argument, a named variable that is not set, an unknown kind.
+    """
+    environment = os.environ if environment is None else environment
+    if given is None:
+        return _location(environment.get(DATABASE_VARIABLE) or DEFAULT_DATABASE)
+    if given.startswith("env:"):
+        name = given.removeprefix("env:")
+        if not environment.get(name):
+            raise UsageError(f"--db-path {given}: the environment variable {name} is not set")
+        return _location(environment[name])
+    if _SCHEME.match(given) and _password_in(given):
+        raise UsageError(
+            f"--db-path: a password in an argument shows in the process list: put the URL into {DATABASE_VARIABLE} "
+            "(or any variable, and give --db-path env:NAME), or use a pgpass file"
+        )
+    return _location(given)
+
+
+def _password_in(url: str) -> bool:
+    authority = url.split("://", 1)[1].split("/", 1)[0]
+    query = url.partition("?")[2]
+    user_part = authority.rpartition("@")[0]
+    return ":" in user_part or "password=" in query
+
+
+def masked(url: str) -> str:
+    """Return the URL with its password replaced by `***`."""
+    url = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&]*", r"\1***", url)
+
+
+def _location(text: str) -> Location:
+    if text in (":memory:", "sqlite://", "sqlite:///:memory:"):
+        return Location("sqlite://", None, True, ":memory:")
+    if text.startswith("sqlite:///"):
+        text = text.removeprefix("sqlite:///")
+    elif text.startswith("sqlite+pysqlite:///"):
+        text = text.removeprefix("sqlite+pysqlite:///")
+    elif text.startswith(("postgresql://", "postgres://")):
+        text = "postgresql+psycopg://" + text.split("://", 1)[1]
+        return Location(text, None, True, masked(text))
+    elif text.startswith("postgresql+psycopg://"):
+        return Location(text, None, True, masked(text))
+    elif _SCHEME.match(text):
+        raise UsageError(f"--db-path {masked(text)}: use a SQLite path or a postgresql+psycopg:// URL")
+    path = Path(text).expanduser()
+    absolute = Path(os.path.abspath(path))
+    return Location(f"sqlite:///{absolute}", absolute, path.is_absolute(), str(absolute))

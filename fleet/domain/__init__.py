@@ -1,0 +1,1 @@
+"""The pure core: records, life cycles, arithmetic and decisions; time and randomness come in as arguments."""

@@ -1,0 +1,110 @@
+"""JSON as it is stored: strict, bounded, alike on every database.
+
+SQLite and PostgreSQL disagree about duplicate keys, overflowing numbers, NUL and lone surrogates; so all of these are
+refused (input) or replaced (what a task produced) before any database sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from fleet.errors import PayloadError
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 100
+MAX_INTEGER_DIGITS = 400
+
+
+def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
+    """Return `value` as compact JSON text.
+
+    Args:
+        value: JSON-serialisable: dict with string keys, list, tuple, str, int, float, bool, None.
+        what: what it is, for messages ("payload", "result").
+        limit: the largest size in bytes.
+
+    Raises:
+        PayloadError: it is not JSON, not finite, too deep or too large; the message names the path.
+    """
+    _check(value, what, "$", 0)
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    if len(text) > limit:
+        raise PayloadError(f"{what} of {len(text)} bytes: at most {limit} are stored; store a path or a key instead")
+    return text
+
+
+def _check(value: Any, what: str, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise PayloadError(f"{what} is nested deeper than {MAX_DEPTH} levels at {path[:80]}")
+    if isinstance(value, str):
+        _check_text(value, what, path)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise PayloadError(f"{what}: key {key!r} at {path} is not a string")
+            _check_text(key, what, path)
+            _check(item, what, f"{path}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            _check(item, what, f"{path}[{position}]", depth + 1)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise PayloadError(f"{what}: {value!r} at {path} is not a JSON number")
+    elif isinstance(value, int):
+        if value.bit_length() > MAX_INTEGER_DIGITS * 3:
+            raise PayloadError(f"{what}: the integer at {path} has more than {MAX_INTEGER_DIGITS} digits")
+    elif value is not None:
+        raise PayloadError(f"{what}: {type(value).__name__} at {path} is not JSON")
+
+
+def _check_text(text: str, what: str, path: str) -> None:
+    if "\0" in text:
+        raise PayloadError(f"{what}: the text at {path} contains NUL")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise PayloadError(f"{what}: the text at {path} contains a lone surrogate")
+
+
+def decode(text: str, what: str) -> Any:
+    """Return the value of JSON text, refusing what the databases would read differently.
+
+    Raises:
+        PayloadError: it is not JSON, has duplicate keys, or fails the limits of `encode`.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"{what} is not valid JSON: {error}") from None
+    _check(value, what, "$", 0)
+    return value
+
+
+def decode_object(text: str, what: str) -> dict[str, Any]:
+    """Return the value of JSON text that must be an object."""
+    value = decode(text, what)
+    if not isinstance(value, dict):
+        raise PayloadError(f'{what} must be a JSON object, like {{"path": "cat.png"}}, not {type(value).__name__}')
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def printable(text: str, limit: int) -> str:
+    """Return `text` fit for any text column: NUL and lone surrogates replaced, at most `limit` characters.
+
+    A longer text keeps its end, where a traceback says what happened.
+    """
+    text = text.replace("\0", "\N{SYMBOL FOR NULL}")
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= limit else "…" + text[len(text) - limit + 1 :]

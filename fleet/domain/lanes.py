@@ -1,0 +1,130 @@
+"""Lanes: what a worker can claim. A lane is the interned (queue, handler, capability set, assigned worker) of tasks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from fleet.errors import UsageError
+
+MAX_CAPABILITY_SETS = 1_000
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of `claim_lane`.
+
+    Attributes:
+        lane_id: rises with every new lane, so that workers learn new ones by the maximum.
+        queue: the queue.
+        task: the handler's name.
+        requires: what a worker must offer.
+        assigned_worker: the only worker that may claim, or "" for any.
+    """
+
+    lane_id: int
+    queue: str
+    task: str
+    requires: Mapping[str, float]
+    assigned_worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a worker can take.
+
+    Attributes:
+        worker_id: its name, for lanes assigned to it.
+        handlers: names of the handlers that it has.
+        queues: queues that it serves, in order, with weights (0 = strict order); empty means all by rank.
+        capabilities: what it offers, by name, with quantities.
+    """
+
+    worker_id: str
+    handlers: frozenset[str]
+    queues: tuple[tuple[str, float], ...]
+    capabilities: Mapping[str, float]
+
+    def serves(self, lane: Lane) -> bool:
+        """Return whether this worker may claim tasks of `lane`."""
+        return (
+            lane.task in self.handlers
+            and (not self.queues or any(name == lane.queue for name, _ in self.queues))
+            and lane.assigned_worker in ("", self.worker_id)
+            and satisfies(self.capabilities, lane.requires)
+        )
+
+
+def satisfies(offer: Mapping[str, float], requires: Mapping[str, float]) -> bool:
+    """Return whether `offer` has at least the required quantity of everything in `requires`."""
+    return all(offer.get(name, 0) >= quantity for name, quantity in requires.items())
+
+
+def tiers(lanes: Iterable[Lane], offer: Offer, random: Callable[[], float]) -> tuple[tuple[int, int], ...]:
+    """Return (lane id, tier) for every lane that `offer` serves: lower tiers are claimed from first.
+
+    Without queues every lane is in tier 0, so that rank alone decides. Several queues are tiers in the order given;
+    queues with weights are put in a random order in which a queue comes first in proportion to its weight
+    (Efraimidis & Spirakis, "Weighted random sampling with a reservoir", 2006).
+    """
+    order = _queue_order(offer.queues, random)
+    return tuple((lane.lane_id, order.get(lane.queue, 0)) for lane in lanes if offer.serves(lane))
+
+
+def _queue_order(queues: tuple[tuple[str, float], ...], random: Callable[[], float]) -> dict[str, int]:
+    names = [name for name, _ in queues]
+    if any(weight > 0 for _, weight in queues):
+        keys = {name: (1.0 - random()) ** (1.0 / weight) if weight > 0 else 0.0 for name, weight in queues}
+        names.sort(key=lambda name: keys[name], reverse=True)
+    return {name: position for position, name in enumerate(names)}
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return `name`, or raise UsageError when it cannot name a queue, handler, pool, worker or capability."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{kind} {name!r}: use 1 to 100 of the characters A-Z a-z 0-9 _ . : / -, not starting with a sign"
+        )
+    return name
+
+
+def parse_capabilities(text: str) -> dict[str, float]:
+    """Return what `gpu,mem=16` says, as quantities by name; a name alone counts 1.
+
+    Raises:
+        UsageError: a bad name, or a quantity that is not a positive number.
+    """
+    offers: dict[str, float] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, separator, quantity = part.partition("=")
+        offers[check_name("capability", name.strip())] = quantity_of(name, quantity if separator else "1")
+    return offers
+
+
+def quantity_of(name: str, value: object) -> float:
+    """Return a capability's quantity, an int where it is whole; raise UsageError when it is not a positive number."""
+    try:
+        number = float(value)  # type: ignore[arg-type]  # whatever a person or a row gave
+    except (TypeError, ValueError, OverflowError):
+        number = 0.0
+    if not 0 < number < 1e15 or isinstance(value, bool):
+        raise UsageError(f"capability {name}={value!r}: the quantity must be a positive number")
+    return int(number) if number.is_integer() else number
+
+
+def capability_key(requires: Mapping[str, float]) -> str:
+    """Return the canonical text of a capability set: equal sets have equal keys."""
+    return json.dumps(dict(requires), sort_keys=True, separators=(",", ":"))
+
+
+def requires_of(key: str) -> dict[str, float]:
+    """Return the capability set of a canonical key; an unreadable one requires what nobody offers."""
+    try:
+        value = json.loads(key)
+        return {str(name): float(quantity) for name, quantity in value.items()}
+    except (ValueError, AttributeError, TypeError):
+        return {"unreadable-requires": float("inf")}

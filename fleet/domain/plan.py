@@ -1,0 +1,263 @@
+"""From a snapshot to a plan: supply, clamps, and who goes first. Pure; the scaler applies what comes out.
+
+Vocabulary: desired is what there should be; launching is ordered and not yet here; ready is here and believed;
+draining was told to go, and is neither supply nor surplus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fleet.domain.group import BOOTING, LIVE_GROUPS, GroupRecord, GroupStatus
+from fleet.domain.policies import policy
+from fleet.domain.snapshot import PoolSettings, Snapshot
+from fleet.domain.worker import WorkerRecord, WorkerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class StartGroup:
+    """Start a group of `size` workers through `adapter_id`."""
+
+    adapter_id: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeGroup:
+    """Lower a group's target size from `before` to `after` (0 lets its supervisor end)."""
+
+    group_id: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelGroup:
+    """Withdraw a group that has not come up: its launch will find its token gone."""
+
+    group_id: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWorker:
+    """Flag a worker terminating; `only_if_idle` on condition that it still executes nothing."""
+
+    worker_id: str
+    incarnation: str
+    group_id: str | None
+    only_if_idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one pass decided.
+
+    Attributes:
+        pool: the pool.
+        policy: the policy that advised.
+        settings_version: the settings that it is based on.
+        supply: ready and launching before it.
+        ready: workers that are here and believed.
+        launching: workers ordered and not yet here.
+        draining: workers told to go.
+        advised: what the policy said.
+        desired: the advice after the clamps.
+        waiting: pending tasks.
+        running: running tasks.
+        reasons: why, in words.
+        starts, resizes, cancels, drains: what to do.
+    """
+
+    pool: str
+    policy: str
+    settings_version: int
+    supply: int
+    ready: int
+    launching: int
+    draining: int
+    advised: int
+    desired: int
+    waiting: int
+    running: int
+    reasons: tuple[str, ...]
+    starts: tuple[StartGroup, ...] = ()
+    resizes: tuple[ResizeGroup, ...] = ()
+    cancels: tuple[CancelGroup, ...] = ()
+    drains: tuple[DrainWorker, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.starts or self.resizes or self.cancels or self.drains)
+
+
+@dataclass
+class _Supply:
+    """Who counts: groups that replace within their target size, and workers that stand for themselves.
+
+    A group counts for its target size, or for its ready workers where those are more: its target was lowered while
+    one that was to go had just begun a task, and it is still there to be chosen.
+    """
+
+    groups: list[GroupRecord]
+    members: dict[str, list[WorkerRecord]]
+    loose: list[WorkerRecord]
+
+    def size(self, group: GroupRecord) -> int:
+        """Return how many workers the group counts for."""
+        return max(group.target_size, len(self.members[group.group_id]))
+
+    @property
+    def workers(self) -> list[WorkerRecord]:
+        """All that are here and believed."""
+        return [*self.loose, *(worker for members in self.members.values() for worker in members)]
+
+    @property
+    def total(self) -> int:
+        return sum(self.size(group) for group in self.groups) + len(self.loose)
+
+
+def decide(snapshot: Snapshot) -> Plan:
+    """Return what to do so that the pool has as many workers as its policy and clamps say."""
+    supply = _supply(snapshot)
+    settings = snapshot.settings
+    advice = policy(settings.policy)(snapshot, supply.total)
+    desired, clamps = _clamped(advice.workers, settings)
+    reasons = [advice.reason, *clamps, *snapshot.notes]
+    starts = _starts(snapshot, desired - supply.total, reasons)
+    shrink = _shrink(supply, supply.total - desired)
+    ready = len(supply.workers)
+    return Plan(
+        pool=snapshot.pool,
+        policy=settings.policy,
+        settings_version=settings.version,
+        supply=supply.total,
+        ready=ready,
+        launching=supply.total - ready,
+        draining=_draining(snapshot),
+        advised=advice.workers,
+        desired=desired,
+        waiting=snapshot.waiting,
+        running=snapshot.running,
+        reasons=tuple(reasons),
+        starts=starts,
+        resizes=tuple(shrink.resizes),
+        cancels=tuple(shrink.cancels),
+        drains=tuple(shrink.drains),
+    )
+
+
+def _stopping(snapshot: Snapshot) -> set[str]:
+    return {group.group_id for group in snapshot.groups if group.status is GroupStatus.STOPPING}
+
+
+def _believed(snapshot: Snapshot) -> list[WorkerRecord]:
+    return [w for w in snapshot.workers if (w.worker_id, w.incarnation) not in snapshot.dead_workers]
+
+
+def _draining(snapshot: Snapshot) -> int:
+    # A worker may register in the moment in which its group is told to stop: it goes, whatever its own row says.
+    stopping = _stopping(snapshot)
+    return sum(1 for w in _believed(snapshot) if w.status is WorkerStatus.TERMINATING or w.group_id in stopping)
+
+
+def _supply(snapshot: Snapshot) -> _Supply:
+    groups = [g for g in snapshot.groups if g.status in LIVE_GROUPS and g.group_id not in snapshot.dead_groups]
+    supply = _Supply(groups, {group.group_id: [] for group in groups}, [])
+    stopping = _stopping(snapshot)
+    for worker in _believed(snapshot):
+        if worker.status is not WorkerStatus.ACTIVE or worker.group_id in stopping:
+            continue
+        # Loose: its supervisor is gone, or it is of another language and stands alone.
+        supply.members.get(worker.group_id or "", supply.loose).append(worker)
+    return supply
+
+
+def _clamped(advised: int, settings: PoolSettings) -> tuple[int, list[str]]:
+    desired, reasons = advised, []
+    if desired < settings.min_workers:
+        desired = settings.min_workers
+        reasons.append(f"raised from {advised} to the minimum of {desired}")
+    if settings.max_workers is not None and desired > settings.max_workers:
+        reasons.append(f"lowered from {desired} to the maximum of {settings.max_workers}")
+        desired = settings.max_workers
+    return desired, reasons
+
+
+def _starts(snapshot: Snapshot, missing: int, reasons: list[str]) -> tuple[StartGroup, ...]:
+    if missing <= 0:
+        return ()
+    adapter = snapshot.adapter
+    if adapter.backoff_until is not None and adapter.backoff_until > snapshot.now:
+        # No countdown in the reason: the ledger would take every pass for a new decision.
+        reasons.append(
+            f"adapter {adapter.adapter_id} backs off until {adapter.backoff_until:%H:%M:%S}Z after "
+            f"{adapter.consecutive_failures} failed launches (see fleet groups)"
+        )
+        return ()
+    size = min(missing, snapshot.settings.max_launch_per_cycle)
+    if size < missing:
+        reasons.append(f"{size} of {missing} launches now: that many in one pass at most")
+    return (StartGroup(adapter.adapter_id, size),) if size > 0 else ()
+
+
+@dataclass
+class _Shrink:
+    resizes: list[ResizeGroup] = field(default_factory=list)
+    cancels: list[CancelGroup] = field(default_factory=list)
+    drains: list[DrainWorker] = field(default_factory=list)
+
+
+def _shrink(supply: _Supply, surplus: int) -> _Shrink:
+    """Take `surplus` away: first launches that have not come up, then idle workers, then busy ones."""
+    sizes = {group.group_id: supply.size(group) for group in supply.groups}
+    surplus = _withdraw_launches(supply, sizes, surplus)
+    drains = _drains(supply, sizes, surplus)
+    shrink = _Shrink(drains=drains)
+    for group in supply.groups:
+        before, after = group.target_size, min(group.target_size, sizes[group.group_id])
+        if after == before:
+            continue
+        if after == 0 and group.status in BOOTING:
+            shrink.cancels.append(CancelGroup(group.group_id, before))
+        else:
+            shrink.resizes.append(ResizeGroup(group.group_id, before, after))
+    return shrink
+
+
+def _withdraw_launches(supply: _Supply, sizes: dict[str, int], surplus: int) -> int:
+    """Lower `sizes` by workers that have not come up, newest groups first; return what surplus is left."""
+    for group in sorted(supply.groups, key=_created, reverse=True):
+        missing = sizes[group.group_id] - len(supply.members[group.group_id])
+        take = min(max(0, surplus), missing)
+        sizes[group.group_id] -= take
+        surplus -= take
+    return surplus
+
+
+def _drains(supply: _Supply, sizes: dict[str, int], surplus: int) -> list[DrainWorker]:
+    """Lower `sizes` by workers to drain: idle ones first, and of those the ones that came last (coldest caches)."""
+    candidates = sorted(supply.workers, key=_started, reverse=True)
+    candidates.sort(key=_is_busy)
+    chosen = candidates[: max(0, surplus)]
+    for worker in chosen:
+        if worker.group_id in sizes:
+            sizes[worker.group_id] -= 1
+    return [DrainWorker(w.worker_id, w.incarnation, w.group_id, not _is_busy(w)) for w in chosen]
+
+
+def _is_busy(worker: WorkerRecord) -> bool:
+    return worker.current_task_id is not None
+
+
+def _started(worker: WorkerRecord) -> datetime:
+    return worker.started_at
+
+
+def _created(group: GroupRecord) -> datetime:
+    return group.created_at
+
+
+__all__ = ["CancelGroup", "DrainWorker", "Plan", "ResizeGroup", "StartGroup", "decide"]

@@ -1,0 +1,80 @@
+"""What one scaler pass sees: one consistent reading of the database, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fleet.domain.group import GroupRecord
+from fleet.domain.liveness import Gap
+from fleet.domain.worker import WorkerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """A pool's settings in force: a row of `scheduler`.
+
+    Attributes:
+        policy: the policy's name.
+        settings: the policy's own settings, by name.
+        version: rises with every change.
+        min_workers: never fewer.
+        max_workers: never more; None is no limit.
+        max_launch_per_cycle: never more launches in one pass.
+    """
+
+    policy: str
+    settings: Mapping[str, Any]
+    version: int
+    min_workers: int = 0
+    max_workers: int | None = None
+    max_launch_per_cycle: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterState:
+    """What a pass needs to know of an adapter before it orders from it.
+
+    Attributes:
+        adapter_id: its id.
+        backoff_until: before this time nothing is ordered, after launches that failed.
+        consecutive_failures: launches that failed since one succeeded.
+    """
+
+    adapter_id: str
+    backoff_until: datetime | None = None
+    consecutive_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One pool at one moment.
+
+    Attributes:
+        now: the moment, by the database's clock.
+        pool: the pool.
+        settings: its settings in force.
+        groups: its groups that have not ended.
+        workers: its workers that are active or terminating.
+        dead_workers: of those, (worker id, incarnation) proven dead or past their lease.
+        dead_groups: ids of groups whose supervisor is proven dead or past its lease.
+        waiting: pending tasks in all queues.
+        running: running tasks in all queues.
+        adapter: the adapter that would start workers.
+        gap: the last gap between maintenance passes.
+    """
+
+    now: datetime
+    pool: str
+    settings: PoolSettings
+    groups: tuple[GroupRecord, ...]
+    workers: tuple[WorkerRecord, ...]
+    dead_workers: frozenset[tuple[str, str]]
+    dead_groups: frozenset[str]
+    waiting: int
+    running: int
+    adapter: AdapterState
+    gap: Gap | None = None
+    notes: tuple[str, ...] = field(default_factory=tuple)

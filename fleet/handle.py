@@ -1,0 +1,84 @@
+"""What an enqueuer holds of its task: its id, and ways to ask how it went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fleet.clock import Clock, SystemClock
+from fleet.domain.task import FINAL_STATUSES, TaskRecord, TaskStatus
+from fleet.errors import NotFound, TaskFailed, WaitTimeout
+from fleet.storage.interfaces import Storage
+
+SHORTEST_WAIT = 0.005
+LONGEST_WAIT = 0.5
+GROWTH = 1.5
+
+
+class TaskHandle:
+    """One enqueued task."""
+
+    def __init__(self, task_id: int, storage: Callable[[], Storage], clock: Clock | None = None) -> None:
+        self.id = task_id
+        self._storage = storage
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        return f"TaskHandle({self.id})"
+
+    def record(self) -> TaskRecord:
+        """Return the task's row; raise NotFound when there is none (any more)."""
+        return found(self._storage(), self.id)
+
+    def status(self) -> str:
+        """Return the task's status, such as `pending`; raise NotFound when there is no such task (any more)."""
+        return self.record().status.value
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait until the task is done and return what its handler returned.
+
+        Args:
+            timeout: seconds to wait at most; None waits for as long as it takes.
+
+        Raises:
+            TaskFailed: it ended as failed or cancelled.
+            WaitTimeout: it has not ended in time.
+            NotFound: there is no such task (any more).
+        """
+        return outcome(wait(self._storage(), self.id, timeout, self._clock))
+
+
+def found(storage: Storage, task_id: int) -> TaskRecord:
+    """Return the task's row; raise NotFound when there is none."""
+    record = storage.queue.get(task_id)
+    if record is None:
+        raise NotFound(f"task {task_id}: no such task in {storage.url} (finished ones are deleted after a while)")
+    return record
+
+
+def wait(storage: Storage, task_id: int, timeout: float | None, clock: Clock) -> TaskRecord:
+    """Return the task's row once it has ended; looks again after waits that grow from 5 ms to 0.5 s.
+
+    Raises:
+        WaitTimeout: it has not ended within `timeout` seconds.
+        NotFound: there is no such task.
+    """
+    deadline = None if timeout is None else clock.boottime() + timeout
+    pause = SHORTEST_WAIT
+    while (record := found(storage, task_id)).status not in FINAL_STATUSES:
+        left = pause if deadline is None else deadline - clock.boottime()
+        if left <= 0:
+            raise WaitTimeout(f"task {task_id} ({record.task}) is still {record.status} after {timeout:g} s of waiting")
+        clock.sleep(min(pause, left))
+        pause = min(pause * GROWTH, LONGEST_WAIT)
+    return record
+
+
+def outcome(record: TaskRecord) -> Any:
+    """Return the result of a task that has ended; raise TaskFailed when it ended without one."""
+    if record.status is TaskStatus.DONE:
+        return None if record.result_json is None else json.loads(record.result_json)
+    reason = f": {record.error}" if record.error else ""
+    attempts = f" after {record.attempt} of {record.max_attempts} attempts" if record.attempt else ""
+    raise TaskFailed(f"task {record.task_id} ({record.task}) {record.status}{attempts}{reason}", record.error_kind)

@@ -1,0 +1,146 @@
+"""One maintenance pass: rescue, promote, expire, prune. Level-triggered: what one pass leaves, the next one finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeVar
+
+from fleet import process
+from fleet.clock import Clock, SystemClock
+from fleet.domain.liveness import MAINTENANCE_INTERVAL
+from fleet.errors import DatabaseBusy
+from fleet.maintenance.launches import fail_dead_launches
+from fleet.storage.interfaces import Holder, MaintenancePass, ProvenDead, Storage
+
+T = TypeVar("T")
+
+RETENTION = 7 * 86_400.0
+"""Seconds for which what has ended is kept."""
+
+TIME_PER_STEP = 0.2
+"""Seconds after which a step leaves the rest to the next pass: whoever runs the pass has beats to send."""
+
+RESCUE_BATCH = 50
+PROMOTE_BATCH = 500
+PRUNE_BATCH = 500
+SHORTEST_PAUSE = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What a pass did.
+
+    Attributes:
+        rescued: one line per worker found lost or task found without a holder.
+        expired: one line per command, launch or group ended because its time was over.
+        promoted: scheduled tasks that became due.
+        pruned: rows deleted after their retention.
+        errors: one line per step that failed; the other steps ran all the same.
+    """
+
+    rescued: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    promoted: int = 0
+    pruned: int = 0
+    errors: tuple[str, ...] = ()
+
+
+def run_pass(
+    storage: Storage, holder: Holder, proven_dead: ProvenDead = process.is_dead, clock: Clock | None = None
+) -> MaintenanceReport | None:
+    """Run a maintenance pass if one is due, under the fleet-wide maintenance lease.
+
+    Every step works in bounded batches with pauses between, and a step that fails does not keep the others from
+    running.
+
+    Args:
+        storage: the store.
+        holder: the process that runs it.
+        proven_dead: whether a process is certainly gone.
+        clock: for time limits and pauses; defaults to the host's.
+
+    Returns:
+        What was done; None when no pass was due or another process runs one.
+    """
+    current = storage.control.begin_maintenance(holder, MAINTENANCE_INTERVAL, proven_dead)
+    if current is None:
+        return None
+    try:
+        return _Pass(storage, current, proven_dead, clock or SystemClock()).run()
+    finally:
+        storage.control.end_maintenance(current)
+
+
+@dataclass
+class _Pass:
+    storage: Storage
+    current: MaintenancePass
+    proven_dead: ProvenDead
+    clock: Clock
+    errors: list[str] = field(default_factory=list)
+    locked_out: bool = False
+
+    def run(self) -> MaintenanceReport:
+        rescued = self._step("rescue", self._rescue)
+        promoted = self._step("promote", lambda: self._count(self.storage.queue.promote, PROMOTE_BATCH))
+        failed = self._step("failed launches", lambda: fail_dead_launches(self.storage, self.proven_dead))
+        expired = self._step("expire", lambda: self.storage.control.expire(self.current.gap, self.proven_dead))
+        pruned = [self._step(f"prune {name}", prune) for name, prune in self._prunes()]
+        return MaintenanceReport(
+            rescued=tuple(rescued or ()),
+            expired=(*(failed or ()), *(expired or ())),
+            promoted=promoted or 0,
+            pruned=sum(count or 0 for count in pruned),
+            errors=tuple(self.errors),
+        )
+
+    def _step(self, name: str, step: Callable[[], T]) -> T | None:
+        """Run one step; note its failure instead of passing it on, so that the others run."""
+        if self.locked_out:
+            return None
+        try:
+            return step()
+        except DatabaseBusy as error:
+            # Nothing else would get the lock either; each would wait its full time for it.
+            self.locked_out = True
+            self.errors.append(f"maintenance, {name}: {error}")
+        except Exception as error:
+            self.errors.append(f"maintenance, {name}: {type(error).__name__}: {error}")
+        return None
+
+    def _rescue(self) -> tuple[str, ...]:
+        """Rescue batch after batch; what a full batch leaves is looked for again."""
+        batches: list[tuple[str, ...]] = []
+
+        def rescue(limit: int) -> int:
+            batches.append(self.storage.control.rescue(self.current.gap, self.proven_dead, limit))
+            return len(batches[-1])
+
+        self._count(rescue, RESCUE_BATCH)
+        return tuple(chain.from_iterable(batches))
+
+    def _prunes(self) -> Sequence[tuple[str, Callable[[], int]]]:
+        storage = self.storage
+        return (
+            ("tasks", lambda: self._count(lambda limit: storage.queue.prune(RETENTION, limit), PRUNE_BATCH)),
+            ("workers", lambda: self._count(lambda limit: storage.registry.prune(RETENTION, limit), PRUNE_BATCH)),
+            ("ledger", lambda: self._count(lambda limit: storage.control.prune(RETENTION, limit), PRUNE_BATCH)),
+        )
+
+    def _count(self, batch: Callable[[int], int], limit: int) -> int:
+        """Repeat `batch` while it comes back full and time is left; return the sum.
+
+        The pause after a batch is as long as the batch itself: at least half of the time belongs to others.
+        """
+        began = now = self.clock.boottime()
+        total = 0
+        while True:
+            done = batch(limit)
+            total += done
+            before, now = now, self.clock.boottime()
+            if done < limit or now - began > TIME_PER_STEP:
+                return total
+            self.clock.sleep(max(SHORTEST_PAUSE, now - before))
+            now = self.clock.boottime()

@@ -1,0 +1,1 @@
+"""What the fleet is doing, and whether that is well: from rows to words."""

@@ -1,0 +1,95 @@
+"""What is wrong with a fleet, and what is worth knowing: sentences from a Sight. Pure.
+
+Liveness and backlog are separate: a task that nobody can run makes no worker unhealthy. What makes a fleet unhealthy:
+tasks wait and no worker is live (unless every pool was told to have none), or a dead worker's tasks wait for rescue.
+"""
+
+from __future__ import annotations
+
+from fleet.domain.group import GroupRecord, GroupStatus
+from fleet.domain.worker import WorkerRecord
+from fleet.monitoring.sight import Sight, can_take, desired
+from fleet.monitoring.workers import WorkerState
+
+NOBODY_ASKS = "no pool says how many there should be"
+
+
+def problems(sight: Sight) -> tuple[str, ...]:
+    """Return what makes the fleet unhealthy, in words."""
+    return (*_nobody_works(sight), *_unrescued(sight))
+
+
+def notes(sight: Sight) -> tuple[str, ...]:
+    """Return what is worth knowing and not wrong."""
+    return (*_zero_on_purpose(sight), *_unoffered(sight), *_late(sight), *_failed_launches(sight))
+
+
+def why_nothing_runs(sight: Sight) -> str | None:
+    """Return why a new task would wait for ever, None when a worker is live or a pool asks for some."""
+    if sight.claiming() or any(desired(settings) for settings in sight.pools.values()):
+        return None
+    return "every pool was scaled to 0" if sight.scaled_to_zero() else f"no worker is live and {NOBODY_ASKS}"
+
+
+def _nobody_works(sight: Sight) -> tuple[str, ...]:
+    waiting = sight.waiting()
+    if waiting == 0 or sight.live() or sight.scaled_to_zero():
+        return ()
+    asked = sum(desired(settings) or 0 for settings in sight.pools.values())
+    reason = f", but the pools ask for {asked}: does the scaler run?" if asked else f" and {NOBODY_ASKS}"
+    return (f"{_tasks_wait(waiting)}, no worker is live{reason}",)
+
+
+def _zero_on_purpose(sight: Sight) -> tuple[str, ...]:
+    waiting = sight.waiting()
+    if waiting == 0 or sight.live() or not sight.scaled_to_zero():
+        return ()
+    return (f"{_tasks_wait(waiting)}: nothing will run them while every pool is scaled to 0",)
+
+
+def _tasks_wait(number: int) -> str:
+    return "1 task waits" if number == 1 else f"{number} tasks wait"
+
+
+def _unrescued(sight: Sight) -> tuple[str, ...]:
+    return tuple(
+        f"worker {worker.worker_id} is dead (last beat {_age(sight, worker):.0f} s ago) and its tasks are not yet "
+        "given back: any worker or fleet-scaler pass does that"
+        for worker in sight.workers
+        if sight.state(worker) is WorkerState.DEAD
+    )
+
+
+def _age(sight: Sight, worker: WorkerRecord) -> float:
+    return max(0.0, (sight.now - worker.last_heartbeat).total_seconds())
+
+
+def _late(sight: Sight) -> tuple[str, ...]:
+    return tuple(
+        f"worker {worker.worker_id} is late: its last beat was {_age(sight, worker):.0f} s ago"
+        for worker in sight.workers
+        if sight.state(worker) is WorkerState.LATE
+    )
+
+
+def _unoffered(sight: Sight) -> tuple[str, ...]:
+    workers = sight.claiming()
+    if not workers:
+        return ()
+    return tuple(
+        f"{counts.task} in queue {counts.queue}: {_tasks_wait(counts.pending)} and no worker offers it"
+        for counts in sight.counts
+        if counts.pending and not any(can_take(worker, counts) for worker in workers)
+    )
+
+
+def _failed_launches(sight: Sight) -> tuple[str, ...]:
+    """Say why workers do not come, where the newest launch of a pool that asks for them failed."""
+    newest: dict[str, GroupRecord] = {}
+    for group in sorted(sight.groups, key=lambda group: group.created_at):
+        newest[group.pool] = group
+    return tuple(
+        f"the last launch of pool {pool} failed: {(group.error or 'no reason is known').splitlines()[0]} (fleet groups)"
+        for pool, group in sorted(newest.items())
+        if group.status is GroupStatus.FAILED and group.contacted_at is None
+    )

@@ -1,0 +1,56 @@
+"""Reading what a status is made from; nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
+from fleet.monitoring.sight import Sight
+from fleet.storage.interfaces import ProvenDead, Storage
+
+LIVE_ROWS = WorkerFilter(status=LIVE_STATUSES)
+ALL_ROWS = WorkerFilter()
+
+
+def observe_workers(storage: Storage, proven_dead: ProvenDead, *, ended: bool = False) -> Sight:
+    """Read workers and pools, and no task.
+
+    Args:
+        storage: the database.
+        proven_dead: says whether a process is certainly gone.
+        ended: read ended workers too.
+    """
+    workers = storage.registry.list(ALL_ROWS if ended else LIVE_ROWS)
+    return Sight(
+        now=storage.now(),
+        workers=_busy_now(storage, workers),
+        dead=frozenset(
+            (worker.worker_id, worker.incarnation)
+            for worker in workers
+            if worker.status in LIVE_STATUSES and proven_dead(worker.process)
+        ),
+        gap=storage.control.last_gap(),
+        pools={pool.pool: pool.settings for pool in storage.control.pools()},
+    )
+
+
+def observe(storage: Storage, proven_dead: ProvenDead, *, everything: bool = False) -> Sight:
+    """Read the fleet.
+
+    Args:
+        storage: the database.
+        proven_dead: says whether a process is certainly gone.
+        everything: count finished tasks and read ended workers too.
+    """
+    return replace(
+        observe_workers(storage, proven_dead, ended=everything),
+        groups=storage.control.groups(),
+        counts=storage.queue.counts(),
+        totals=storage.queue.totals() if everything else None,
+    )
+
+
+def _busy_now(storage: Storage, workers: tuple[WorkerRecord, ...]) -> tuple[WorkerRecord, ...]:
+    """Return the workers with the task that each runs now: the registry knows it as of the last beat."""
+    running = {row["worker_id"]: row["current_task_id"] for row in storage.control.view("fleet_workers")}
+    return tuple(replace(worker, current_task_id=running.get(worker.worker_id)) for worker in workers)

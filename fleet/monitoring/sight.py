@@ -1,0 +1,81 @@
+"""One reading of the fleet, and what follows from it directly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fleet.domain.group import GroupRecord
+from fleet.domain.lanes import Lane, Offer
+from fleet.domain.liveness import Gap
+from fleet.domain.snapshot import PoolSettings
+from fleet.domain.task import QueueCounts
+from fleet.domain.worker import WorkerRecord
+from fleet.monitoring.workers import CLAIMING_STATES, LIVE_STATES, WorkerState, state_of
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a status is made from: one reading of the database.
+
+    Attributes:
+        now: the database's time.
+        workers: rows of workers.
+        dead: of those, (worker id, incarnation) whose process is certainly gone.
+        gap: the last gap between maintenance passes.
+        groups: worker groups.
+        counts: open tasks by queue, handler and requirement.
+        pools: settings of each pool, by name.
+        totals: tasks in each status, finished ones included, where they were counted.
+    """
+
+    now: datetime
+    workers: tuple[WorkerRecord, ...] = ()
+    dead: frozenset[tuple[str, str]] = frozenset()
+    gap: Gap | None = None
+    groups: tuple[GroupRecord, ...] = ()
+    counts: tuple[QueueCounts, ...] = ()
+    pools: Mapping[str, PoolSettings] = field(default_factory=dict)
+    totals: Mapping[str, int] | None = None
+
+    def state(self, worker: WorkerRecord) -> WorkerState:
+        """Return how a worker is doing."""
+        return state_of(worker, self.now, self.gap, (worker.worker_id, worker.incarnation) in self.dead)
+
+    def live(self) -> tuple[WorkerRecord, ...]:
+        """Return the workers with a fresh beat."""
+        return tuple(worker for worker in self.workers if self.state(worker) in LIVE_STATES)
+
+    def claiming(self) -> tuple[WorkerRecord, ...]:
+        """Return the live workers that take new tasks."""
+        return tuple(worker for worker in self.workers if self.state(worker) in CLAIMING_STATES)
+
+    def offered(self) -> frozenset[str]:
+        """Return the names of the handlers that live workers have."""
+        return frozenset(name for worker in self.live() for name in worker.handlers)
+
+    def waiting(self) -> int:
+        """Return how many tasks wait for a worker."""
+        return sum(counts.pending for counts in self.counts)
+
+    def scaled_to_zero(self) -> bool:
+        """Return whether every pool was told to have no workers."""
+        return bool(self.pools) and all(desired(settings) == 0 for settings in self.pools.values())
+
+
+def desired(settings: PoolSettings) -> int | None:
+    """Return how many workers the pool asks for, None where its policy leaves the number as it is."""
+    if settings.policy == "no":
+        return settings.min_workers or None
+    if settings.policy != "fixed":
+        return settings.min_workers
+    target = max(int(settings.settings.get("target_workers", 0)), settings.min_workers)
+    return target if settings.max_workers is None else min(target, settings.max_workers)
+
+
+def can_take(worker: WorkerRecord, counts: QueueCounts) -> bool:
+    """Return whether a worker, as registered, may claim tasks of this handler, queue and requirement."""
+    queues = tuple((queue, 0.0) for queue in worker.queues)
+    offer = Offer(worker.worker_id, frozenset(worker.handlers), queues, worker.capabilities)
+    return offer.serves(Lane(0, counts.queue, counts.task, counts.requires))

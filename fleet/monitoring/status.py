@@ -1,0 +1,137 @@
+"""The fleet at a glance: who is live, what waits, and whether something is wrong. Pure: a Sight in, a Status out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from fleet.domain.group import GroupStatus
+from fleet.domain.task import QueueCounts
+from fleet.domain.worker import WorkerRecord, WorkerStatus
+from fleet.monitoring.findings import notes, problems
+from fleet.monitoring.sight import Sight, can_take, desired
+from fleet.monitoring.workers import WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """A pool: its policy, the number it asks for (None leaves it as it is), and how many workers it has.
+
+    Attributes are as described.
+    """
+
+    pool: str
+    policy: str
+    desired: int | None
+    live: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerStatus:
+    """Open tasks of one handler in one queue, and which live workers take them.
+
+    Attributes:
+        queue: the queue.
+        task: the handler's name.
+        requires: what a worker must offer.
+        blocked: tasks that wait for others.
+        scheduled: tasks that wait for their time.
+        pending: tasks that wait for a worker.
+        running: tasks that run.
+        offered_by: ids of live workers that take them.
+    """
+
+    queue: str
+    task: str
+    requires: Mapping[str, float]
+    blocked: int
+    scheduled: int
+    pending: int
+    running: int
+    offered_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The fleet at one moment.
+
+    Attributes:
+        at: the moment.
+        healthy: whether there are no problems.
+        problems: what is wrong, in words.
+        notes: what is worth knowing and not wrong.
+        workers: how many are in each state.
+        groups: how many are in each status.
+        tasks: how many are open, by status (all statuses, where finished ones were counted).
+        oldest_waiting_seconds: how long the oldest pending task has waited.
+        pools: each pool.
+        handlers: open tasks by handler and queue.
+    """
+
+    at: datetime
+    healthy: bool
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    workers: Mapping[str, int]
+    groups: Mapping[str, int]
+    tasks: Mapping[str, int]
+    oldest_waiting_seconds: float | None
+    pools: tuple[PoolStatus, ...]
+    handlers: tuple[HandlerStatus, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object (times stay datetimes)."""
+        return asdict(self)
+
+
+def status_of(sight: Sight) -> Status:
+    """Return the fleet at a glance."""
+    handlers = tuple(_handler(counts, sight.claiming()) for counts in sight.counts)
+    wrong = problems(sight)
+    return Status(
+        at=sight.now,
+        healthy=not wrong,
+        problems=wrong,
+        notes=notes(sight),
+        workers={**dict.fromkeys(map(str, WorkerState), 0), **Counter(str(sight.state(one)) for one in sight.workers)},
+        groups={**dict.fromkeys(map(str, GroupStatus), 0), **Counter(str(group.status) for group in sight.groups)},
+        tasks=_tasks(sight),
+        oldest_waiting_seconds=_oldest_waiting(sight),
+        pools=tuple(_pool(sight, name) for name in sorted(sight.pools)),
+        handlers=handlers,
+    )
+
+
+def _oldest_waiting(sight: Sight) -> float | None:
+    since = [counts.oldest_pending_at for counts in sight.counts if counts.oldest_pending_at is not None]
+    return max(0.0, (sight.now - min(since)).total_seconds()) if since else None
+
+
+def _handler(counts: QueueCounts, workers: tuple[WorkerRecord, ...]) -> HandlerStatus:
+    return HandlerStatus(
+        queue=counts.queue,
+        task=counts.task,
+        requires=counts.requires,
+        blocked=counts.blocked,
+        scheduled=counts.scheduled,
+        pending=counts.pending,
+        running=counts.running,
+        offered_by=tuple(worker.worker_id for worker in workers if can_take(worker, counts)),
+    )
+
+
+def _tasks(sight: Sight) -> Mapping[str, int]:
+    opened = {
+        name: sum(getattr(counts, name) for counts in sight.counts)
+        for name in ("blocked", "scheduled", "pending", "running")
+    }
+    return {**opened, **(sight.totals or {})}
+
+
+def _pool(sight: Sight, name: str) -> PoolStatus:
+    settings = sight.pools[name]
+    live = sum(1 for worker in sight.live() if worker.pool == name and worker.status is WorkerStatus.ACTIVE)
+    return PoolStatus(name, settings.policy, desired(settings), live)

@@ -1,0 +1,138 @@
+"""Processes of this host: identity, evidence of life, and signals that never hit a stranger.
+
+A pid says little: it is reused after a reboot or a wrap, and every container has its own pid 1. The identity used here
+is boot id + pid namespace + pid + start ticks (docs/ARCHITECTURE.md, Process identity).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from functools import cache
+from pathlib import Path
+
+from fleet.domain.liveness import Life, ProcessIdentity
+
+_PROC = Path("/proc")
+
+
+@cache
+def host_name() -> str:
+    """Return this host's name."""
+    return socket.gethostname()
+
+
+@cache
+def boot_id() -> str | None:
+    """Return the kernel's id of this boot, or None where there is none (not Linux)."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def pid_namespace() -> str | None:
+    """Return the id of this process's pid namespace, or None where unknown."""
+    try:
+        return os.readlink(_PROC / "self/ns/pid")
+    except OSError:
+        return None
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat after the command name, or None when there is no such process."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    # The command name stands in parentheses and may itself contain spaces and parentheses.
+    return text[text.rindex(")") + 2 :].split()
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return the process's start in clock ticks since boot, or None when unknown."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def state(pid: int) -> str | None:
+    """Return the kernel's state letter (R, S, D, T, Z, ...), or None when there is no such process."""
+    fields = _stat_fields(pid)
+    return fields[0] if fields else None
+
+
+def identify(pid: int | None = None) -> ProcessIdentity:
+    """Return the identity of `pid`, or of this process."""
+    pid = os.getpid() if pid is None else pid
+    return ProcessIdentity(
+        host=host_name(),
+        boot_id=boot_id(),
+        pid_namespace=pid_namespace(),
+        pid=pid,
+        start_ticks=start_ticks(pid),
+    )
+
+
+def life_of(identity: ProcessIdentity) -> Life:
+    """Return whether the process is alive, dead or unknown, as far as this host can tell.
+
+    Dead is certain: same boot and pid namespace, and the pid is free, a zombie, or another process's. A row without
+    boot id, namespace or start ticks, or of another host, namespace or boot elsewhere, is unknown: its lease decides.
+    """
+    if identity.pid is None or identity.boot_id is None or identity.start_ticks is None:
+        return Life.UNKNOWN
+    if identity.boot_id != boot_id():
+        # Same host name after a reboot proves death only where the host is the same machine; a name does not say that.
+        return Life.UNKNOWN
+    if identity.pid_namespace is None or identity.pid_namespace != pid_namespace():
+        return Life.UNKNOWN
+    fields = _stat_fields(identity.pid)
+    if fields is None or fields[0] in "ZX":
+        return Life.DEAD
+    return Life.ALIVE if int(fields[19]) == identity.start_ticks else Life.DEAD
+
+
+def is_dead(identity: ProcessIdentity) -> bool:
+    """Return whether the process is certainly gone."""
+    return life_of(identity) is Life.DEAD
+
+
+def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
+    """Send a signal to exactly this process; return False when it is not certainly alive here.
+
+    The pidfd is opened before the identity is compared, so that a pid reused in between is never hit.
+    """
+    if identity.pid is None:
+        return False
+    try:
+        handle = os.pidfd_open(identity.pid)
+    except OSError:
+        return False
+    try:
+        if life_of(identity) is not Life.ALIVE:
+            return False
+        signal.pidfd_send_signal(handle, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def find_by_environment(name: str, value: str) -> ProcessIdentity | None:
+    """Return a process of this user whose environment holds NAME=VALUE, or None.
+
+    Processes of other users are not readable and are passed over.
+    """
+    wanted = f"{name}={value}".encode()
+    for entry in _PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in variables and state(int(entry.name)) not in (None, "Z", "X"):
+            return identify(int(entry.name))
+    return None

@@ -1,0 +1,225 @@
+"""The control plane in SQL: verbs, each one transaction, over passes, commands, groups, maintenance and events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
+from fleet.domain.liveness import Gap, ProcessIdentity
+from fleet.domain.plan import Plan
+from fleet.domain.snapshot import PoolSettings, Snapshot
+from fleet.errors import UsageError
+from fleet.storage import commands, groups, maintenance, passes
+from fleet.storage.database import Database, Transaction
+from fleet.storage.events import EVENTS_AFTER, record_event
+from fleet.storage.interfaces import (
+    Applied,
+    Holder,
+    MaintenancePass,
+    MinuteCount,
+    ProvenDead,
+    ScalerPass,
+    SettingsChange,
+)
+from fleet.storage.registration import read_gap
+from fleet.storage.sql import Statement
+from fleet.storage.views import VIEWS
+
+_ADD_MINUTE = Statement(
+    """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
+    VALUES (:minute, :queue, :task, :done, :failed, :busy_seconds, :max_seconds)
+    ON CONFLICT (minute, queue, task) DO UPDATE SET done = work_minute.done + excluded.done,
+        failed = work_minute.failed + excluded.failed,
+        busy_seconds = work_minute.busy_seconds + excluded.busy_seconds,
+        max_seconds = CASE WHEN excluded.max_seconds > work_minute.max_seconds THEN excluded.max_seconds
+            ELSE work_minute.max_seconds END"""
+)
+
+
+class SqlControlPlane:
+    """`ControlPlane` in SQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin_pass(
+        self, pool: str, holder: Holder, change: SettingsChange, lease: float, proven_dead: ProvenDead
+    ) -> ScalerPass:
+        """Store the given settings and try the pool's lease."""
+        return self._database.write(
+            lambda transaction: passes.begin(transaction, pool, holder, change, lease, proven_dead),
+            durable=change != SettingsChange(),
+        )
+
+    def renew_pass(self, current: ScalerPass, lease: float) -> bool:
+        """Extend the pass's lease."""
+        return self._database.write(lambda transaction: passes.renew(transaction, current, lease))
+
+    def end_pass(self, current: ScalerPass) -> bool:
+        """Release the pass's lease, unless the settings changed meanwhile."""
+        return self._database.write(lambda transaction: passes.end(transaction, current))
+
+    def settings(self, pool: str) -> ScalerPass | None:
+        """Read a pool's settings."""
+        return self._database.read(lambda transaction: passes.get(transaction, pool))
+
+    def pools(self) -> tuple[ScalerPass, ...]:
+        """Read every pool's settings."""
+        return self._database.read(passes.get_all)
+
+    def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
+        """Read everything that a decision is based on, from one snapshot."""
+        return self._database.read(
+            lambda transaction: passes.snapshot(transaction, pool, settings, adapter_id, proven_dead)
+        )
+
+    def apply(self, current: ScalerPass, plan: Plan) -> Applied | None:
+        """Write a plan in one transaction."""
+        return self._database.write(
+            lambda transaction: passes.apply(transaction, current, plan), durable=not plan.is_empty
+        )
+
+    def take_commands(
+        self, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+    ) -> tuple[CommandRecord, ...]:
+        """Take this adapter's open commands; takes the write lock only when there are any."""
+        if not self._database.read(lambda transaction: transaction.rows(_ANY_OPEN, adapter_id=adapter_id)):
+            return ()
+        return self._database.write(
+            lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead)
+        )
+
+    def finish_command(
+        self,
+        command_id: int,
+        *,
+        reply: Mapping[str, Any] | None = None,
+        error_code: int | None = None,
+        error_message: str | None = None,
+    ) -> bool:
+        """Close a taken command."""
+        return self._database.write(
+            lambda transaction: commands.finish(transaction, command_id, reply, error_code, error_message)
+        )
+
+    def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
+        """Return commands, newest first."""
+        return self._database.read(lambda transaction: commands.newest(transaction, limit))
+
+    def launching(self, group_id: str, launch_token: str, process: ProcessIdentity, log_path: str | None) -> bool:
+        """Note the process that a launch started."""
+        return self._database.write(
+            lambda transaction: groups.launching(transaction, group_id, launch_token, process, log_path)
+        )
+
+    def contact(self, group_id: str, launch_token: str, process: ProcessIdentity) -> GroupOrders | None:
+        """Turn a launch into a running group by compare-and-set of its token."""
+        return self._database.write(lambda transaction: groups.contact(transaction, group_id, launch_token, process))
+
+    def add_group(self, group: NewGroup) -> GroupOrders:
+        """Insert a group that a person started."""
+        return self._database.write(lambda transaction: groups.add(transaction, group))
+
+    def beat_group(self, group_id: str, process: ProcessIdentity) -> GroupOrders | None:
+        """Renew a group's lease and return its orders."""
+        return self._database.write(lambda transaction: groups.beat(transaction, group_id, process))
+
+    def fail_group(
+        self, group_id: str, *, error: str, exit_code: int | None = None, launch_token: str | None = None
+    ) -> bool:
+        """Mark a group failed with its reason."""
+        return self._database.write(
+            lambda transaction: groups.fail(transaction, group_id, error, exit_code, launch_token)
+        )
+
+    def explain_group(self, group_id: str, *, error: str, exit_code: int | None = None) -> bool:
+        """Replace the reason of a failed group by a better one."""
+        return self._database.write(lambda transaction: groups.explain(transaction, group_id, error, exit_code))
+
+    def stop_group(self, group_id: str, *, reason: str) -> bool:
+        """Order a group to stop."""
+        return self._database.write(lambda transaction: groups.stop(transaction, group_id, reason))
+
+    def end_group(self, group_id: str, *, exit_code: int | None = None) -> bool:
+        """Mark a group stopped."""
+        return self._database.write(lambda transaction: groups.end(transaction, group_id, exit_code))
+
+    def group(self, group_id: str) -> GroupRecord | None:
+        """Return one group."""
+        return self._database.read(lambda transaction: groups.get(transaction, group_id))
+
+    def groups(self, pool: str | None = None, live_only: bool = False) -> tuple[GroupRecord, ...]:
+        """Return groups, newest first."""
+        if live_only:
+            found = self._database.read(lambda transaction: groups.live(transaction, pool))
+            return tuple(reversed(found))
+        return self._database.read(lambda transaction: groups.all_groups(transaction, pool))
+
+    def begin_maintenance(self, holder: Holder, interval: float, proven_dead: ProvenDead) -> MaintenancePass | None:
+        """Take the maintenance lease if a pass is due; reads first."""
+        if not self._database.read(lambda transaction: maintenance.is_due(transaction, interval, proven_dead)):
+            return None
+        return self._database.write(lambda transaction: maintenance.begin(transaction, holder, interval, proven_dead))
+
+    def end_maintenance(self, current: MaintenancePass) -> None:
+        """Release the maintenance lease."""
+        self._database.write(lambda transaction: maintenance.end(transaction, current))
+
+    def last_gap(self) -> Gap | None:
+        """Read the last gap between maintenance passes."""
+        return self._database.read(read_gap)
+
+    def rescue(self, gap: Gap | None, proven_dead: ProvenDead, limit: int = 200) -> tuple[str, ...]:
+        """Mark lost workers and rescue their tasks."""
+        return maintenance.rescue(self._database, gap, proven_dead, limit)
+
+    def expire(self, gap: Gap | None, proven_dead: ProvenDead) -> tuple[str, ...]:
+        """End commands past their time and groups that are gone."""
+        return maintenance.expire(self._database, gap, proven_dead)
+
+    def prune(self, older_than: float, limit: int = 1_000) -> int:
+        """Delete what ended long ago."""
+        return self._database.write(lambda transaction: maintenance.prune(transaction, older_than, limit))
+
+    def add_minutes(self, counts: Iterable[MinuteCount]) -> None:
+        """Add finished tasks to the statistics of the current minute."""
+        given = list(counts)
+        if given:
+            self._database.write(lambda transaction: _add_minutes(transaction, given))
+
+    def event(self, kind: str, subject: str, text: str) -> None:
+        """Write one event."""
+        self._database.write(lambda transaction: record_event(transaction, kind, subject, text))
+
+    def events(self, after: int = 0, limit: int = 100) -> tuple[Mapping[str, Any], ...]:
+        """Return events with a larger id than `after`."""
+        return tuple(
+            self._database.read(lambda transaction: transaction.records(EVENTS_AFTER, after=after, limit=limit))
+        )
+
+    def view(self, name: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the rows of a view, columns by name."""
+        if name not in VIEWS:
+            raise UsageError(f"view {name!r} is unknown: use one of {', '.join(VIEWS)}")
+        return tuple(self._database.read(lambda transaction: transaction.records(Statement(f"SELECT * FROM {name}"))))
+
+
+_ANY_OPEN = Statement(
+    "SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken') LIMIT 1"
+)
+
+
+def _add_minutes(transaction: Transaction, counts: list[MinuteCount]) -> None:
+    minute = transaction.now.replace(second=0, microsecond=0)
+    for count in sorted(counts, key=lambda count: (count.queue, count.task)):
+        transaction.rows(
+            _ADD_MINUTE,
+            minute=minute,
+            queue=count.queue,
+            task=count.task,
+            done=count.done,
+            failed=count.failed,
+            busy_seconds=count.busy_seconds,
+            max_seconds=count.max_seconds,
+        )

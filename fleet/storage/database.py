@@ -1,0 +1,274 @@
+"""One database: its connections, and the two ways to use them: a write transaction, a read transaction.
+
+What differs between SQLite and PostgreSQL stands in `sqlite.py` and `postgresql.py`, behind `Dialect`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from fleet.clock import Clock, SystemClock
+from fleet.errors import DatabaseBusy, DatabaseError, FleetError
+from fleet.storage.sql import Runner, Statement
+
+T = TypeVar("T")
+
+BUSY_WAIT = 10.0
+"""Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
+
+
+_TAKE_WRITE_LOCK = Statement("UPDATE fleet_meta SET value = value WHERE false", "SELECT 1")
+
+
+class Dialect(Protocol):
+    """What a kind of database does in its own way."""
+
+    shown: str
+
+    def engine(self) -> Engine:
+        """Return the engine."""
+
+    def writing(self, on_wait: Callable[[], None]) -> Any:
+        """Return a context manager: this process's turn to write."""
+
+    def begin_write(self, connection: Connection, durable: bool) -> None:
+        """Open a transaction that may write."""
+
+    def begin_read(self, connection: Connection) -> None:
+        """Open a transaction that reads one snapshot."""
+
+    def now(self, runner: Runner, clock: Clock) -> datetime:
+        """Return the database's time."""
+
+    def is_busy(self, error: BaseException) -> bool:
+        """Return whether the whole transaction may be run again."""
+
+    def explain(self, error: BaseException) -> DatabaseError | None:
+        """Return what to tell people about a driver's error; None when it is not about the database's state."""
+
+    def close(self) -> None:
+        """Release what is not the engine's."""
+
+    def after_fork(self) -> None:
+        """Forget what the child must not share with its parent."""
+
+    shares_memory: bool
+
+
+class Transaction(Runner):
+    """An open transaction: runs statements, and tells its time once it is asked."""
+
+    __slots__ = ("_clock", "_dialect_ways", "_now")
+
+    def __init__(self, connection: Connection, ways: Dialect, clock: Clock) -> None:
+        super().__init__(connection)
+        self._dialect_ways = ways
+        self._clock = clock
+        self._now: datetime | None = None
+
+    @property
+    def now(self) -> datetime:
+        """The database's time, read once, after the transaction (and its lock) was had."""
+        if self._now is None:
+            self._now = self._dialect_ways.now(self, self._clock)
+        return self._now
+
+    def renew_now(self) -> None:
+        """Read the time anew when next asked: a caller's transaction may be long."""
+        self._now = None
+
+
+class Database:
+    """Opens, retries and closes transactions of one database."""
+
+    def __init__(self, ways: Dialect, clock: Clock) -> None:
+        self._ways = ways
+        self._clock = clock
+        self._waiting = SystemClock()
+        self._engine = ways.engine()
+        self._on_wait: Callable[[], None] = _nothing
+        self._forked_in_transaction = False
+        self.busy_wait = BUSY_WAIT
+        _databases.add(self)
+
+    @property
+    def shown(self) -> str:
+        """What messages call this database."""
+        return self._ways.shown
+
+    def on_wait(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` from time to time while a transaction waits."""
+        self._on_wait = callback or _nothing
+
+    def write(self, work: Callable[[Transaction], T], *, durable: bool = False) -> T:
+        """Run `work` in a transaction that holds the write lock from its first statement, and commit.
+
+        On a busy database the whole transaction is rolled back and run again, never a statement of it: repeating a
+        statement inside a transaction with a stale snapshot can never succeed.
+
+        Raises:
+            DatabaseBusy: the lock was not had within `busy_wait` seconds.
+            DatabaseError: the database cannot be used.
+        """
+        deadline = self._waiting.boottime() + self.busy_wait
+        with self._connected() as connection:
+            while True:
+                try:
+                    with self._ways.writing(self._on_wait):
+                        return self._once(connection, work, durable)
+                except Exception as error:
+                    self._wait_or_raise(connection, error, deadline)
+
+    def _once(self, connection: Connection, work: Callable[[Transaction], T], durable: bool) -> T:
+        self._ways.begin_write(connection, durable)
+        try:
+            result = work(Transaction(connection, self._ways, self._clock))
+            connection.commit()
+            return result
+        except BaseException:
+            _roll_back(connection)
+            raise
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction that reads one snapshot and takes no write lock."""
+        deadline = self._waiting.boottime() + self.busy_wait
+        with self._connected() as connection:
+            while True:
+                try:
+                    self._ways.begin_read(connection)
+                    return work(Transaction(connection, self._ways, self._clock))
+                except Exception as error:
+                    self._wait_or_raise(connection, error, deadline)
+                finally:
+                    _roll_back(connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a durable write transaction for a block of the caller's code; commit at its end."""
+        deadline = self._waiting.boottime() + self.busy_wait
+        with self._connected() as connection, self._ways.writing(self._on_wait):
+            while True:
+                try:
+                    self._ways.begin_write(connection, True)
+                    break
+                except Exception as error:
+                    self._wait_or_raise(connection, error, deadline)
+            try:
+                yield Transaction(connection, self._ways, self._clock)
+                self._commit(connection)
+            except BaseException:
+                _roll_back(connection)
+                raise
+
+    def join(self, connection: Connection) -> Transaction:
+        """Return a transaction on a connection of the caller's, who commits or rolls back."""
+        transaction = Transaction(connection, self._ways, self._clock)
+        # What is read here decides what is written: a caller's transaction may not have the write lock yet.
+        transaction.rows(_TAKE_WRITE_LOCK)
+        return transaction
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            connection.commit()
+        except Exception as error:
+            raise self._told(error) from error
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        if self._forked_in_transaction:
+            raise DatabaseError(
+                f"{self.shown}: this process was forked while a transaction was open (or the fleet is in memory): "
+                "open the fleet anew in the child"
+            )
+        try:
+            connection = self._engine.connect()
+        except FleetError:
+            raise
+        except Exception as error:
+            raise self._told(error) from error
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _wait_or_raise(self, connection: Connection, error: Exception, deadline: float) -> None:
+        _roll_back(connection)
+        if not self._ways.is_busy(error):
+            told = self._told(error)
+            if told is error:
+                raise error
+            raise told from error
+        if self._waiting.boottime() >= deadline:
+            raise DatabaseBusy(
+                f"{self.shown}: another process has held the write lock for {self.busy_wait:.0f} s; "
+                "nothing was changed. Find a shell or program with an open transaction, end it, and try again"
+            ) from error
+        self._on_wait()
+        self._waiting.sleep(random.uniform(0.0, 0.002))
+
+    def _told(self, error: Exception) -> Exception:
+        if isinstance(error, FleetError):
+            return error
+        return self._ways.explain(original(error)) or error
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+        self._ways.close()
+
+    # Forks: a connection that crosses a fork can corrupt a SQLite file, so idle ones are closed before it. One that is
+    # in use (a transaction of another thread, or a handler's own) cannot be: the child is told, and uses neither.
+
+    def _before_fork(self) -> None:
+        pool: Any = self._engine.pool
+        in_use = pool.checkedout() if hasattr(pool, "checkedout") else 0
+        self._child_is_barred = self._ways.shares_memory or in_use > 0
+        if not self._child_is_barred:
+            self._engine.dispose()
+
+    def _after_fork_in_child(self) -> None:
+        self._forked_in_transaction = self._child_is_barred
+        if not self._child_is_barred:
+            self._ways.after_fork()
+
+
+def original(error: BaseException) -> BaseException:
+    """Return the driver's error inside SQLAlchemy's."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.rollback()
+    except Exception:
+        # The connection is broken: the pool replaces it, and the first error is what counts.
+        connection.invalidate()
+
+
+def _nothing() -> None:
+    """Do nothing while waiting."""
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for database in list(_databases):
+        database._before_fork()
+
+
+def _after_fork_in_child() -> None:
+    for database in list(_databases):
+        database._after_fork_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

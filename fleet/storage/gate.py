@@ -1,0 +1,79 @@
+"""A queue for local writers: flock on a side file, so that writers of one host take turns.
+
+SQLite's own busy handler is unfair: of many writers the luckiest gets thousands of turns to the unluckiest's one. The
+side file is a courtesy, not the lock: writers that do not know it are held off by SQLite itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet.clock import SystemClock
+
+PATIENCE = 1.0
+POLL = 0.0002
+
+
+class WriterGate:
+    """One process's place at the side file.
+
+    Args:
+        path: the side file; made (0600) when it is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._clock = SystemClock()
+        self._threads = threading.Lock()
+        self._handle: int | None = None
+        self._ignored = False
+
+    @contextmanager
+    def turn(self, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Wait for this process's turn, at most about a second, and hold it for the block.
+
+        A holder may be stopped: who has waited that long goes past, and does not wait again before it has found the
+        file free once.
+        """
+        queued = self._threads.acquire(timeout=PATIENCE)
+        held = queued and self._take(on_wait)
+        try:
+            yield
+        finally:
+            if held and self._handle is not None:
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
+            if queued:
+                self._threads.release()
+
+    def close(self) -> None:
+        """Close the side file (which stays, as the write-ahead log does)."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _take(self, on_wait: Callable[[], None]) -> bool:
+        if self._handle is None:
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = self._clock.boottime() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._ignored:
+                    return False
+                if self._clock.boottime() > deadline:
+                    self._ignored = True
+                    return False
+                on_wait()
+                self._clock.sleep(POLL)
+            except OSError:
+                # A file system without flock: SQLite's lock and the jitter of its pollers must do.
+                return False
+            else:
+                self._ignored = False
+                return True

@@ -1,0 +1,271 @@
+"""Worker groups in SQL: from a request to a live supervisor and to its end."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup, adapter_backoff
+from fleet.domain.jsontext import printable
+from fleet.domain.liveness import Gap, ProcessIdentity, lease_is_over
+from fleet.storage.database import Transaction
+from fleet.storage.events import record_event
+from fleet.storage.interfaces import ProvenDead
+from fleet.storage.registration import drain
+from fleet.storage.rows import GROUP_COLUMNS, dumps, group_of, process_values
+from fleet.storage.sql import Statement
+
+_OPEN = "status NOT IN ('stopped', 'failed')"
+_GET = Statement(f"SELECT {GROUP_COLUMNS} FROM worker_group WHERE group_id = :group_id")
+_LIVE = Statement(
+    f"SELECT {GROUP_COLUMNS} FROM worker_group WHERE pool = :pool AND {_OPEN} ORDER BY created_at, group_id"
+)
+_ALL_LIVE = Statement(f"SELECT {GROUP_COLUMNS} FROM worker_group WHERE {_OPEN} ORDER BY created_at, group_id")
+_ALL = Statement(
+    f"""SELECT {GROUP_COLUMNS} FROM worker_group WHERE CAST(:pool AS TEXT) IS NULL OR pool = :pool
+    ORDER BY created_at DESC, group_id"""
+)
+_REQUEST = Statement(
+    """INSERT INTO worker_group (group_id, pool, adapter_id, target_size, status, launch_token, created_at,
+        boot_deadline_at, decision_id)
+    VALUES (:group_id, :pool, :adapter_id, :size, 'requested', :token, :now, :deadline, :decision_id)"""
+)
+_ADD = Statement(
+    """INSERT INTO worker_group (group_id, pool, capabilities_json, target_size, status, launch_token, host, boot_id,
+        pid_namespace, pid, pid_start_ticks, created_at, contacted_at, last_heartbeat, lease_seconds, lease_expires_at,
+        log_path)
+    VALUES (:group_id, :pool, :capabilities, :size, 'running', :token, :host, :boot_id, :pid_namespace, :pid,
+        :pid_start_ticks, :now, :now, :now, :lease, :expires, :log_path)"""
+)
+_LAUNCHING = Statement(
+    """UPDATE worker_group SET status = 'launching', host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
+        pid = :pid, pid_start_ticks = :pid_start_ticks, log_path = :log_path
+    WHERE group_id = :group_id AND launch_token = :token AND status IN ('requested', 'launching')"""
+)
+_CONTACT = Statement(
+    """UPDATE worker_group SET status = 'running', host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
+        pid = :pid, pid_start_ticks = :pid_start_ticks, contacted_at = :now, last_heartbeat = :now,
+        lease_seconds = :lease, lease_expires_at = :expires, error = NULL
+    WHERE group_id = :group_id AND launch_token = :token
+        AND (status IN ('requested', 'launching')
+            OR (status = 'running' AND pid = :pid AND boot_id = :boot_id AND pid_start_ticks = :pid_start_ticks))"""
+)
+_BEAT = Statement(
+    f"""UPDATE worker_group SET last_heartbeat = :now, lease_expires_at = :expires
+    WHERE group_id = :group_id AND pid = :pid AND pid_start_ticks = :pid_start_ticks AND {_OPEN}"""
+)
+_FAIL = Statement(
+    f"""UPDATE worker_group SET status = 'failed', stopped_at = :now, error = :error, exit_code = :exit_code
+    WHERE group_id = :group_id AND {_OPEN} AND (CAST(:token AS TEXT) IS NULL
+        OR (launch_token = :token AND status IN ('requested', 'launching')))"""
+)
+_EXPLAIN = Statement(
+    """UPDATE worker_group SET error = :error, exit_code = coalesce(:exit_code, exit_code)
+    WHERE group_id = :group_id AND status = 'failed'""",
+    """UPDATE worker_group SET error = :error, exit_code = coalesce(CAST(:exit_code AS int), exit_code)
+    WHERE group_id = :group_id AND status = 'failed'""",
+)
+_STOP = Statement(
+    f"UPDATE worker_group SET status = 'stopping', target_size = 0 WHERE group_id = :group_id AND {_OPEN}"
+)
+_END = Statement(
+    f"""UPDATE worker_group SET status = 'stopped', stopped_at = :now, target_size = 0, exit_code = :exit_code
+    WHERE group_id = :group_id AND {_OPEN}"""
+)
+_RESIZE = Statement("UPDATE worker_group SET target_size = :after WHERE group_id = :group_id AND target_size = :before")
+_MEMBERS = Statement(
+    """SELECT worker_id, incarnation FROM worker_registry
+    WHERE group_id = :group_id AND status = 'active' ORDER BY worker_id"""
+)
+_FAILURE = Statement(
+    """INSERT INTO worker_adapter (adapter_id, kind, host, consecutive_failures) VALUES (:adapter_id, :kind, :host, 1)
+    ON CONFLICT (adapter_id) DO UPDATE SET consecutive_failures = worker_adapter.consecutive_failures + 1
+    RETURNING consecutive_failures"""
+)
+_BACK_OFF = Statement("UPDATE worker_adapter SET backoff_until = :until WHERE adapter_id = :adapter_id")
+_SUCCESS = Statement(
+    """UPDATE worker_adapter SET consecutive_failures = 0, backoff_until = NULL
+    WHERE adapter_id = :adapter_id AND consecutive_failures > 0"""
+)
+
+DEFAULT_GROUP_LEASE = 20.0
+
+
+def get(transaction: Transaction, group_id: str) -> GroupRecord | None:
+    """Return one group."""
+    row = transaction.record(_GET, group_id=group_id)
+    return group_of(row) if row else None
+
+
+def live(transaction: Transaction, pool: str | None) -> tuple[GroupRecord, ...]:
+    """Return groups that have not ended, oldest first."""
+    rows = transaction.records(_ALL_LIVE) if pool is None else transaction.records(_LIVE, pool=pool)
+    return tuple(group_of(row) for row in rows)
+
+
+def all_groups(transaction: Transaction, pool: str | None) -> tuple[GroupRecord, ...]:
+    """Return groups, newest first."""
+    return tuple(group_of(row) for row in transaction.records(_ALL, pool=pool))
+
+
+def is_gone(group: GroupRecord, now: datetime, gap: Gap | None, proven_dead: ProvenDead) -> bool:
+    """Return whether a group's launch or supervisor counts as gone.
+
+    One that has been in contact is judged by its process and lease; one that has not, by its process and its boot
+    deadline.
+    """
+    if group.process.pid is not None and proven_dead(group.process):
+        return True
+    if group.lease_expires_at is not None:
+        return lease_is_over(group.lease_expires_at, group.lease_seconds, now, gap)
+    return group.boot_deadline_at is not None and group.boot_deadline_at < now
+
+
+def request(
+    transaction: Transaction,
+    group_id: str,
+    pool: str,
+    adapter_id: str,
+    size: int,
+    token: str,
+    decision_id: int,
+    boot_deadline: float,
+) -> None:
+    """Insert a group that a launch may become."""
+    transaction.rows(
+        _REQUEST,
+        group_id=group_id,
+        pool=pool,
+        adapter_id=adapter_id,
+        size=size,
+        token=token,
+        now=transaction.now,
+        deadline=transaction.now + timedelta(seconds=boot_deadline),
+        decision_id=decision_id,
+    )
+    record_event(transaction, "group_requested", group_id, f"{size} workers of pool {pool} through {adapter_id}")
+
+
+def add(transaction: Transaction, group: NewGroup) -> GroupOrders:
+    """Insert a group that a person started."""
+    transaction.rows(
+        _ADD,
+        group_id=group.group_id,
+        pool=group.pool,
+        capabilities=dumps(dict(group.capabilities)),
+        size=group.target_size,
+        token=group.launch_token,
+        **process_values(group.process),
+        now=transaction.now,
+        lease=group.lease_seconds,
+        expires=transaction.now + timedelta(seconds=group.lease_seconds),
+        log_path=group.log_path,
+    )
+    record_event(transaction, "group_started", group.group_id, f"{group.target_size} workers of pool {group.pool}")
+    return GroupOrders(GroupStatus.RUNNING, group.target_size)
+
+
+def launching(
+    transaction: Transaction, group_id: str, token: str, process: ProcessIdentity, log_path: str | None
+) -> bool:
+    """Note the process that a launch started."""
+    return bool(
+        transaction.touched(_LAUNCHING, group_id=group_id, token=token, log_path=log_path, **process_values(process))
+    )
+
+
+def contact(transaction: Transaction, group_id: str, token: str, process: ProcessIdentity) -> GroupOrders | None:
+    """Turn a launch into a running group, if the token is still wanted."""
+    now = transaction.now
+    accepted = transaction.touched(
+        _CONTACT,
+        group_id=group_id,
+        token=token,
+        now=now,
+        lease=DEFAULT_GROUP_LEASE,
+        expires=now + timedelta(seconds=DEFAULT_GROUP_LEASE),
+        **process_values(process),
+    )
+    found = get(transaction, group_id)
+    if not accepted or found is None:
+        return None
+    if found.adapter_id is not None:
+        transaction.rows(_SUCCESS, adapter_id=found.adapter_id)
+    record_event(transaction, "group_running", group_id, f"pid {process.pid} on {process.host}")
+    return GroupOrders(found.status, found.target_size)
+
+
+def beat(transaction: Transaction, group_id: str, process: ProcessIdentity) -> GroupOrders | None:
+    """Renew a group's lease."""
+    found = get(transaction, group_id)
+    if found is None:
+        return None
+    expires = transaction.now + timedelta(seconds=found.lease_seconds)
+    renewed = transaction.touched(
+        _BEAT,
+        group_id=group_id,
+        now=transaction.now,
+        expires=expires,
+        pid=process.pid,
+        pid_start_ticks=process.start_ticks,
+    )
+    return GroupOrders(found.status, found.target_size) if renewed else None
+
+
+def fail(
+    transaction: Transaction, group_id: str, error: str, exit_code: int | None = None, token: str | None = None
+) -> bool:
+    """Mark a group failed with its reason; one that never came up backs its adapter off.
+
+    A reason that becomes known after the failure replaces the one that was guessed.
+    """
+    found = get(transaction, group_id)
+    error = printable(error, 4_000)
+    if found is None:
+        return False
+    if not transaction.touched(
+        _FAIL, group_id=group_id, now=transaction.now, error=error, exit_code=exit_code, token=token
+    ):
+        return False
+    if found.contacted_at is None and found.adapter_id is not None:
+        _count_failure(transaction, found.adapter_id, found.process.host)
+    record_event(transaction, "group_failed", group_id, error)
+    return True
+
+
+def explain(transaction: Transaction, group_id: str, error: str, exit_code: int | None) -> bool:
+    """Replace the reason of a failed group by a better one."""
+    return bool(transaction.touched(_EXPLAIN, group_id=group_id, error=printable(error, 4_000), exit_code=exit_code))
+
+
+def _count_failure(transaction: Transaction, adapter_id: str, host: str | None) -> None:
+    failures = int(transaction.value(_FAILURE, adapter_id=adapter_id, kind=adapter_id.partition(":")[0], host=host))
+    until = transaction.now + timedelta(seconds=adapter_backoff(failures))
+    transaction.rows(_BACK_OFF, adapter_id=adapter_id, until=until)
+
+
+def stop(transaction: Transaction, group_id: str, reason: str) -> bool:
+    """Order a group to stop: no more workers, and those that are there drain."""
+    if not transaction.touched(_STOP, group_id=group_id):
+        return False
+    for worker_id, incarnation in transaction.rows(_MEMBERS, group_id=group_id):
+        drain(transaction, worker_id, incarnation, reason, None)
+    record_event(transaction, "group_stopping", group_id, reason)
+    return True
+
+
+def end(transaction: Transaction, group_id: str, exit_code: int | None) -> bool:
+    """Mark a group stopped."""
+    ended = transaction.touched(_END, group_id=group_id, now=transaction.now, exit_code=exit_code)
+    if ended:
+        record_event(transaction, "group_stopped", group_id, "")
+    return bool(ended)
+
+
+def resize(transaction: Transaction, group_id: str, before: int, after: int) -> bool:
+    """Change a group's target size if it is still what the plan saw."""
+    if before == after:
+        return False
+    changed = transaction.touched(_RESIZE, group_id=group_id, before=before, after=after)
+    if changed:
+        record_event(transaction, "group_resized", group_id, f"{before} -> {after}")
+    return bool(changed)

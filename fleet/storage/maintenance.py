@@ -1,0 +1,217 @@
+"""Maintenance in SQL: its lease and gaps, rescue, expiry, pruning of what is not a task."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
+from fleet.domain.liveness import Gap, gap_between
+from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
+from fleet.storage import commands, groups
+from fleet.storage.database import Database, Transaction
+from fleet.storage.events import record_event
+from fleet.storage.interfaces import Holder, MaintenancePass, ProvenDead
+from fleet.storage.registration import is_over, list_workers
+from fleet.storage.release import rescue_held
+from fleet.storage.rows import gap_of, process_from_json, process_json
+from fleet.storage.sql import Row, Statement, as_time
+from fleet.storage.types import stamp
+
+_COLUMNS = "holder_json, epoch, lease_expires_at, last_pass_at, gap_started_at, gap_ended_at"
+_GET = Statement(f"SELECT {_COLUMNS} FROM maintenance WHERE id = 1")
+_GET_LOCKED = Statement(
+    f"SELECT {_COLUMNS} FROM maintenance WHERE id = 1", f"SELECT {_COLUMNS} FROM maintenance WHERE id = 1 FOR UPDATE"
+)
+_TAKE = Statement(
+    """UPDATE maintenance SET holder_json = :holder, epoch = epoch + 1, lease_expires_at = :expires,
+        last_pass_at = :now, gap_started_at = :gap_started_at, gap_ended_at = :gap_ended_at
+    WHERE id = 1 RETURNING epoch"""
+)
+_RELEASE = Statement(
+    "UPDATE maintenance SET holder_json = NULL, lease_expires_at = NULL WHERE id = 1 AND epoch = :epoch"
+)
+
+LEASE = 30.0
+
+_LOSE = Statement(
+    """UPDATE worker_registry SET status = 'lost', stopped_at = :now, stop_reason = :reason, current_task_id = NULL
+    WHERE worker_id = :worker AND incarnation = :incarnation AND status IN ('active', 'terminating')
+        AND last_heartbeat = :last_heartbeat"""
+)
+_ORPHANS = Statement(
+    """SELECT DISTINCT q.worker, q.incarnation FROM work_queue q
+    LEFT JOIN worker_registry w ON w.worker_id = q.worker AND w.incarnation = q.incarnation
+    WHERE q.status = 'running' AND (w.worker_id IS NULL OR w.status IN ('terminated', 'lost')) LIMIT :limit"""
+)
+_IS_ORPHAN = Statement(
+    """SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM worker_registry WHERE worker_id = :worker
+        AND incarnation = :incarnation AND status IN ('active', 'terminating'))"""
+)
+
+_PRUNES = (
+    Statement(
+        """DELETE FROM worker_group WHERE group_id IN (SELECT group_id FROM worker_group
+        WHERE status IN ('stopped', 'failed') AND coalesce(stopped_at, created_at) < :cutoff LIMIT :limit)"""
+    ),
+    Statement(
+        """DELETE FROM adapter_command WHERE command_id IN (SELECT command_id FROM adapter_command
+        WHERE command_id < (SELECT max(command_id) FROM adapter_command) AND status NOT IN ('pending', 'taken')
+            AND finished_at < :cutoff ORDER BY command_id LIMIT :limit)"""
+    ),
+    Statement(
+        """DELETE FROM scaling_decision WHERE decision_id IN (SELECT d.decision_id FROM scaling_decision d
+        WHERE d.last_seen_at < :cutoff AND d.decision_id < (SELECT max(m.decision_id) FROM scaling_decision m
+            WHERE m.pool = d.pool) ORDER BY d.decision_id LIMIT :limit)"""
+    ),
+    Statement(
+        """DELETE FROM fleet_event WHERE event_id IN (SELECT event_id FROM fleet_event
+        WHERE at < :cutoff ORDER BY event_id LIMIT :limit)"""
+    ),
+    Statement("""DELETE FROM work_minute WHERE minute < :cutoff"""),
+    Statement(
+        """DELETE FROM claim_lane WHERE lane_id IN (SELECT l.lane_id FROM claim_lane l
+        WHERE l.created_at < :yesterday AND NOT EXISTS (SELECT 1 FROM work_queue q WHERE q.lane_id = l.lane_id)
+        LIMIT :limit)"""
+    ),
+)
+_LANE_AGE = 86_400.0
+
+
+def begin(transaction: Transaction, holder: Holder, interval: float, proven_dead: ProvenDead) -> MaintenancePass | None:
+    """Take the maintenance lease if a pass is due."""
+    row = transaction.record(_GET_LOCKED)
+    if row is None or not _is_due(transaction, row, interval, proven_dead):
+        return None
+    gap = gap_between(as_time(row["last_pass_at"]), transaction.now, gap_of(row))
+    epoch = transaction.value(
+        _TAKE,
+        holder=process_json(holder.process, name=holder.name),
+        expires=transaction.now + timedelta(seconds=LEASE),
+        now=transaction.now,
+        gap_started_at=gap.started_at if gap else None,
+        gap_ended_at=gap.ended_at if gap else None,
+    )
+    return MaintenancePass(int(epoch), transaction.now, gap)
+
+
+def is_due(transaction: Transaction, interval: float, proven_dead: ProvenDead) -> bool:
+    """Return whether a pass may be due: a read, so that nobody takes the write lock to learn that it is not."""
+    row = transaction.record(_GET)
+    return row is not None and _is_due(transaction, row, interval, proven_dead)
+
+
+def _is_due(transaction: Transaction, row: Row, interval: float, proven_dead: ProvenDead) -> bool:
+    expires, last = as_time(row["lease_expires_at"]), as_time(row["last_pass_at"])
+    if expires is not None and expires >= transaction.now:
+        process = process_from_json(row["holder_json"])
+        if process is None or not proven_dead(process):
+            return False
+    # A clock that was set back must not put maintenance off for as long.
+    return last is None or last > transaction.now or (transaction.now - last).total_seconds() >= interval
+
+
+def end(transaction: Transaction, current: MaintenancePass) -> None:
+    """Release the maintenance lease."""
+    transaction.rows(_RELEASE, epoch=current.epoch)
+
+
+def rescue(database: Database, gap: Gap | None, proven_dead: ProvenDead, limit: int) -> tuple[str, ...]:
+    """Mark lost workers and rescue their tasks and orphans, a transaction each; return one line per verdict."""
+
+    def find(transaction: Transaction) -> tuple[list[WorkerRecord], list[tuple[str, str]]]:
+        workers = list_workers(transaction, WorkerFilter(status=LIVE_STATUSES))
+        lost = [worker for worker in workers if is_over(worker, transaction.now, gap, proven_dead)]
+        orphans = [(str(worker), str(incarnation)) for worker, incarnation in transaction.rows(_ORPHANS, limit=limit)]
+        return lost[:limit], orphans
+
+    lost, orphans = database.read(find)
+    verdicts = []
+    for worker in lost:
+        verdicts.append(database.write(lambda transaction, seen=worker: _lose(transaction, seen)))  # type: ignore[misc]
+    for worker_id, incarnation in orphans:
+        verdicts.append(
+            database.write(
+                lambda transaction, one=worker_id, life=incarnation: _rescue_orphans(transaction, one, life)  # type: ignore[misc]
+            )
+        )
+    return tuple(verdict for verdict in verdicts if verdict)
+
+
+def _lose(transaction: Transaction, seen: WorkerRecord) -> str:
+    """Mark a worker lost if it is still as it was seen, and rescue its tasks; return the verdict, "" when it is not."""
+    reason = (
+        f"worker {seen.worker_id} (pid {seen.process.pid} on {seen.process.host}) is lost: last heartbeat "
+        f"{stamp(seen.last_heartbeat)}, lease {seen.lease_seconds:g} s until {stamp(seen.lease_expires_at)}, "
+        f"now {stamp(transaction.now)}"
+    )
+    if not transaction.touched(
+        _LOSE,
+        worker=seen.worker_id,
+        incarnation=seen.incarnation,
+        last_heartbeat=seen.last_heartbeat,
+        now=transaction.now,
+        reason=reason,
+    ):
+        return ""
+    tasks = rescue_held(transaction, seen.worker_id, seen.incarnation, reason)
+    verdict = f"{reason}; tasks rescued: {list(tasks) if tasks else 'none'}"
+    record_event(transaction, "worker_lost", seen.worker_id, verdict)
+    return verdict
+
+
+def _rescue_orphans(transaction: Transaction, worker_id: str, incarnation: str) -> str:
+    if transaction.value(_IS_ORPHAN, worker=worker_id, incarnation=incarnation) is None:
+        return ""
+    reason = f"incarnation {incarnation} of worker {worker_id} has ended or was never registered"
+    tasks = rescue_held(transaction, worker_id, incarnation, reason)
+    if not tasks:
+        return ""
+    verdict = f"{reason}; tasks rescued: {list(tasks)}"
+    record_event(transaction, "tasks_rescued", worker_id, verdict)
+    return verdict
+
+
+def expire(database: Database, gap: Gap | None, proven_dead: ProvenDead) -> tuple[str, ...]:
+    """End commands past their time and groups that are gone; return one line each."""
+    expired = database.read(lambda transaction: transaction.rows(_ANY_EXPIRED, now=transaction.now))
+    lines = database.write(commands.expire) if expired else ()
+
+    def find(transaction: Transaction) -> list[GroupRecord]:
+        return [
+            group
+            for group in groups.live(transaction, None)
+            if groups.is_gone(group, transaction.now, gap, proven_dead)
+        ]
+
+    for group in database.read(find):
+        if group.status is GroupStatus.STOPPING and group.contacted_at is None:
+            # Withdrawn before it came up: no failure of its adapter.
+            database.write(lambda transaction, one=group.group_id: groups.end(transaction, one, None))  # type: ignore[misc]
+            continue
+        reason = _why_gone(group, proven_dead)
+        if database.write(lambda transaction, one=group.group_id, why=reason: groups.fail(transaction, one, why)):  # type: ignore[misc]
+            lines = (*lines, f"group {group.group_id}: {reason}")
+    return lines
+
+
+_ANY_EXPIRED = Statement(
+    "SELECT 1 FROM adapter_command WHERE status IN ('pending', 'taken') AND expires_at < :now LIMIT 1"
+)
+
+
+def _why_gone(group: GroupRecord, proven_dead: ProvenDead) -> str:
+    dead = group.process.pid is not None and proven_dead(group.process)
+    if group.status in BOOTING or group.contacted_at is None:
+        if dead:
+            return f"the launched process {group.process.pid} ended before it registered (exit code unknown)"
+        return "the launch did not register within its boot deadline"
+    if dead:
+        return f"the supervisor (pid {group.process.pid} on {group.process.host}) is gone; its workers finish and end"
+    return f"no heartbeat since {stamp(group.last_heartbeat) if group.last_heartbeat else 'its start'}"
+
+
+def prune(transaction: Transaction, older_than: float, limit: int) -> int:
+    """Delete what ended long ago, except each pool's newest decision, and lanes that nothing uses."""
+    cutoff = transaction.now - timedelta(seconds=older_than)
+    yesterday = transaction.now - timedelta(seconds=_LANE_AGE)
+    return sum(transaction.touched(statement, cutoff=cutoff, yesterday=yesterday, limit=limit) for statement in _PRUNES)

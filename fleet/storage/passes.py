@@ -1,0 +1,366 @@
+"""Scaler passes in SQL: settings and lease of a pool, the snapshot, and the transaction that applies a plan."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template
+from fleet.domain.plan import CancelGroup, Plan, StartGroup
+from fleet.domain.snapshot import AdapterState, PoolSettings, Snapshot
+from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
+from fleet.errors import UsageError
+from fleet.storage import commands, groups
+from fleet.storage.database import Transaction
+from fleet.storage.events import record_event
+from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
+from fleet.storage.registration import drain, is_over, list_workers, read_gap
+from fleet.storage.rows import dumps, loads, process_from_json, process_json
+from fleet.storage.sql import Row, Statement, as_time
+
+_COLUMNS = """pool, policy, settings_json, version, min_workers, max_workers, max_launch_per_cycle, template_json,
+    lease_holder_json, epoch, lease_expires_at"""
+_GET = Statement(f"SELECT {_COLUMNS} FROM scheduler WHERE pool = :pool")
+_GET_LOCKED = Statement(
+    f"SELECT {_COLUMNS} FROM scheduler WHERE pool = :pool",
+    f"SELECT {_COLUMNS} FROM scheduler WHERE pool = :pool FOR UPDATE",
+)
+_ALL = Statement(f"SELECT {_COLUMNS} FROM scheduler ORDER BY pool")
+_CREATE = Statement("INSERT INTO scheduler (pool) VALUES (:pool) ON CONFLICT (pool) DO NOTHING")
+_STORE = Statement(
+    """UPDATE scheduler SET policy = :policy, settings_json = :settings, version = version + 1,
+        min_workers = :min_workers, max_workers = :max_workers, max_launch_per_cycle = :max_launch,
+        template_json = :template WHERE pool = :pool"""
+)
+_TAKE = Statement(
+    """UPDATE scheduler SET epoch = epoch + 1, lease_holder_json = :holder, lease_expires_at = :expires
+    WHERE pool = :pool RETURNING epoch"""
+)
+_RENEW = Statement("UPDATE scheduler SET lease_expires_at = :expires WHERE pool = :pool AND epoch = :epoch")
+_CONFIRM = Statement(
+    """UPDATE scheduler SET last_cycle_at = :now, desired_workers = :desired,
+        last_scale_up_at = CASE WHEN :up = 1 THEN CAST(:now AS TEXT) ELSE last_scale_up_at END,
+        last_scale_down_at = CASE WHEN :down = 1 THEN CAST(:now AS TEXT) ELSE last_scale_down_at END
+    WHERE pool = :pool AND epoch = :epoch""",
+    """UPDATE scheduler SET last_cycle_at = :now, desired_workers = :desired,
+        last_scale_up_at = CASE WHEN :up = 1 THEN CAST(:now AS timestamptz) ELSE last_scale_up_at END,
+        last_scale_down_at = CASE WHEN :down = 1 THEN CAST(:now AS timestamptz) ELSE last_scale_down_at END
+    WHERE pool = :pool AND epoch = :epoch""",
+)
+_RELEASE = Statement(
+    """UPDATE scheduler SET lease_holder_json = NULL, lease_expires_at = NULL
+    WHERE pool = :pool AND epoch = :epoch AND version = :version"""
+)
+_STILL_MINE = Statement("SELECT 1 FROM scheduler WHERE pool = :pool AND epoch = :epoch")
+
+_OPEN_TASKS = Statement(
+    """SELECT (SELECT count(*) FROM work_queue WHERE status = 'pending'),
+        (SELECT count(*) FROM work_queue WHERE status = 'running')"""
+)
+_RUNNING_NOW = Statement(
+    "SELECT worker, incarnation, min(id) FROM work_queue WHERE status = 'running' GROUP BY worker, incarnation"
+)
+_ADAPTER = Statement(
+    "SELECT adapter_id, backoff_until, consecutive_failures FROM worker_adapter WHERE adapter_id = :adapter_id"
+)
+
+_LAST_DECISION = Statement(
+    """SELECT decision_id, settings_version, policy, supply, ready, launching, draining, advised, desired,
+        reasons_json, actions_json
+    FROM scaling_decision WHERE pool = :pool ORDER BY decision_id DESC LIMIT 1"""
+)
+_REPEAT = Statement(
+    "UPDATE scaling_decision SET repeated = repeated + 1, last_seen_at = :now WHERE decision_id = :decision_id"
+)
+_DECIDE = Statement(
+    """INSERT INTO scaling_decision (pool, created_at, last_seen_at, scheduler_epoch, settings_version, policy, supply,
+        ready, launching, draining, waiting, running, advised, desired, reasons_json, actions_json)
+    VALUES (:pool, :now, :now, :epoch, :settings_version, :policy, :supply, :ready, :launching, :draining, :waiting,
+        :running, :advised, :desired, :reasons_json, :actions_json)
+    RETURNING decision_id"""
+)
+
+_IS_IDLE = Statement(
+    """SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM work_queue
+    WHERE worker = :worker AND status = 'running' AND incarnation = :incarnation)"""
+)
+
+
+def begin(
+    transaction: Transaction, pool: str, holder: Holder, change: SettingsChange, lease: float, proven_dead: ProvenDead
+) -> ScalerPass:
+    """Store the given settings and try the pool's lease."""
+    row = transaction.record(_GET_LOCKED, pool=pool)
+    if row is None:
+        transaction.rows(_CREATE, pool=pool)
+        row = transaction.record(_GET_LOCKED, pool=pool)
+        if row is None:
+            raise UsageError(f"pool {pool} vanished while it was made")
+    changed = _store(transaction, row, change)
+    if changed:
+        row = transaction.record(_GET, pool=pool) or row
+    if _is_held(transaction, row, proven_dead):
+        return _pass(row, held=False, changed=changed)
+    epoch = transaction.value(
+        _TAKE,
+        pool=pool,
+        holder=process_json(holder.process, name=holder.name),
+        expires=transaction.now + timedelta(seconds=lease),
+    )
+    return _pass({**row, "epoch": epoch, "lease_holder_json": dumps({"name": holder.name})}, held=True, changed=changed)
+
+
+def _is_held(transaction: Transaction, row: Row, proven_dead: ProvenDead) -> bool:
+    expires = as_time(row["lease_expires_at"])
+    if expires is None or expires < transaction.now:
+        return False
+    process = process_from_json(row["lease_holder_json"])
+    return not (process is not None and proven_dead(process))
+
+
+def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[str, ...]:
+    """Write the settings that differ from the stored ones; return their names."""
+    stored: dict[str, Any] = {
+        "policy": row["policy"],
+        "settings": loads(row["settings_json"]) or {},
+        "min_workers": row["min_workers"],
+        "max_workers": row["max_workers"],
+        "max_launch_per_cycle": row["max_launch_per_cycle"],
+        "template": loads(row["template_json"]),
+    }
+    given: dict[str, Any] = {
+        "policy": change.policy,
+        "settings": None if change.settings is None else dict(change.settings),
+        "min_workers": change.min_workers,
+        "max_workers": change.max_workers,
+        "max_launch_per_cycle": change.max_launch_per_cycle,
+        "template": change.template.as_json() if change.template else None,
+    }
+    changed = tuple(name for name, value in given.items() if value is not None and value != stored[name])
+    if not changed:
+        return ()
+    merged = {name: given[name] if given[name] is not None else stored[name] for name in stored}
+    if merged["max_workers"] is not None and merged["max_workers"] < merged["min_workers"]:
+        raise UsageError(
+            f"pool {row['pool']}: the minimum of {merged['min_workers']} workers is above the maximum of "
+            f"{merged['max_workers']}: change one of them"
+        )
+    transaction.rows(
+        _STORE,
+        pool=row["pool"],
+        policy=merged["policy"],
+        settings=dumps(merged["settings"]),
+        min_workers=merged["min_workers"],
+        max_workers=merged["max_workers"],
+        max_launch=merged["max_launch_per_cycle"],
+        template=dumps(merged["template"]) if merged["template"] is not None else None,
+    )
+    record_event(transaction, "settings_changed", row["pool"], ", ".join(changed))
+    return changed
+
+
+def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
+    holder = loads(row["lease_holder_json"]) or {}
+    return ScalerPass(
+        pool=row["pool"],
+        epoch=row["epoch"] if held else 0,
+        holder=str(holder.get("name", "")),
+        held=held,
+        settings=PoolSettings(
+            policy=row["policy"],
+            settings=loads(row["settings_json"]) or {},
+            version=row["version"],
+            min_workers=row["min_workers"],
+            max_workers=row["max_workers"],
+            max_launch_per_cycle=row["max_launch_per_cycle"],
+        ),
+        template=Template.from_json(loads(row["template_json"])),
+        changed=changed,
+    )
+
+
+def get(transaction: Transaction, pool: str) -> ScalerPass | None:
+    """Read a pool's settings."""
+    row = transaction.record(_GET, pool=pool)
+    return _pass(row, held=False) if row else None
+
+
+def get_all(transaction: Transaction) -> tuple[ScalerPass, ...]:
+    """Read every pool's settings."""
+    return tuple(_pass(row, held=False) for row in transaction.records(_ALL))
+
+
+def renew(transaction: Transaction, current: ScalerPass, lease: float) -> bool:
+    """Extend the pass's lease."""
+    expires = transaction.now + timedelta(seconds=lease)
+    return bool(transaction.touched(_RENEW, pool=current.pool, epoch=current.epoch, expires=expires))
+
+
+def end(transaction: Transaction, current: ScalerPass) -> bool:
+    """Release the lease if the settings are still those that were acted on (or the lease is another's already)."""
+    if transaction.touched(_RELEASE, pool=current.pool, epoch=current.epoch, version=current.settings.version):
+        return True
+    return transaction.value(_STILL_MINE, pool=current.pool, epoch=current.epoch) is None
+
+
+def snapshot(
+    transaction: Transaction, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead
+) -> Snapshot:
+    """Read what a decision is based on."""
+    now, gap = transaction.now, read_gap(transaction)
+    workers = _as_of_now(transaction, list_workers(transaction, WorkerFilter(status=LIVE_STATUSES, pool=pool)))
+    found = groups.live(transaction, pool)
+    waiting, running = transaction.rows(_OPEN_TASKS)[0]
+    return Snapshot(
+        now=now,
+        pool=pool,
+        settings=settings,
+        groups=found,
+        workers=workers,
+        dead_workers=frozenset(
+            (worker.worker_id, worker.incarnation) for worker in workers if is_over(worker, now, gap, proven_dead)
+        ),
+        dead_groups=frozenset(group.group_id for group in found if groups.is_gone(group, now, gap, proven_dead)),
+        waiting=waiting,
+        running=running,
+        adapter=_adapter(transaction, adapter_id),
+        gap=gap,
+    )
+
+
+def _as_of_now(transaction: Transaction, workers: tuple[WorkerRecord, ...]) -> tuple[WorkerRecord, ...]:
+    """Return workers with what they execute now; their rows say it as of the last heartbeat."""
+    running = {(worker, incarnation): task for worker, incarnation, task in transaction.rows(_RUNNING_NOW)}
+    return tuple(
+        replace(worker, current_task_id=running.get((worker.worker_id, worker.incarnation))) for worker in workers
+    )
+
+
+def _adapter(transaction: Transaction, adapter_id: str) -> AdapterState:
+    row = transaction.record(_ADAPTER, adapter_id=adapter_id)
+    if row is None:
+        return AdapterState(adapter_id)
+    return AdapterState(adapter_id, as_time(row["backoff_until"]), row["consecutive_failures"])
+
+
+def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied | None:
+    """Write a plan; None, and nothing written, when the pass is no longer the pool's."""
+    confirmed = transaction.touched(
+        _CONFIRM,
+        pool=current.pool,
+        epoch=current.epoch,
+        now=transaction.now,
+        desired=plan.desired,
+        up=int(bool(plan.starts)),
+        down=int(bool(plan.resizes or plan.cancels or plan.drains)),
+    )
+    if not confirmed:
+        return None
+    decision_id = _decide(transaction, current, plan)
+    started = [_start(transaction, current, decision_id, start) for start in plan.starts]
+    for cancel in plan.cancels:
+        _cancel(transaction, cancel)
+    drained, kept = _drain_workers(transaction, plan)
+    for resize in plan.resizes:
+        groups.resize(transaction, resize.group_id, resize.before, resize.after + kept.count(resize.group_id))
+    return Applied(
+        decision_id,
+        tuple(command_id for command_id, _ in started),
+        tuple(group_id for _, group_id in started),
+        tuple(drained),
+    )
+
+
+_LOCK_WORKER = Statement("SELECT 1", "SELECT 1 FROM worker_registry WHERE worker_id = :worker FOR UPDATE")
+
+
+def _drain_workers(transaction: Transaction, plan: Plan) -> tuple[list[str], list[str | None]]:
+    """Flag workers, by id; return those flagged, and the groups of those that turned out to be busy."""
+    drained, kept = [], []
+    for worker in sorted(plan.drains, key=lambda worker: worker.worker_id):
+        # A claim holds this row until it commits: whether the worker is idle is asked after it, in a new statement.
+        transaction.rows(_LOCK_WORKER, worker=worker.worker_id)
+        busy = worker.only_if_idle and not transaction.rows(
+            _IS_IDLE, worker=worker.worker_id, incarnation=worker.incarnation
+        )
+        if not busy and drain(transaction, worker.worker_id, worker.incarnation, "scaled down", None):
+            drained.append(worker.worker_id)
+        elif busy:
+            kept.append(worker.group_id)
+    return drained, kept
+
+
+def _start(transaction: Transaction, current: ScalerPass, decision_id: int, start: StartGroup) -> tuple[int, str]:
+    """Request a group and order its start; return (command id, group id)."""
+    group_id, launch_token = uuid.uuid4().hex[:12], uuid.uuid4().hex
+    groups.request(
+        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, BOOT_DEADLINE
+    )
+    arguments = {
+        "group_id": group_id,
+        "launch_token": launch_token,
+        "size": start.size,
+        "template": current.template.as_json() if current.template else None,
+    }
+    command_id = commands.issue(
+        transaction,
+        start.adapter_id,
+        current.pool,
+        CommandKind.START_WORKER_GROUP,
+        arguments,
+        epoch=current.epoch,
+        lifetime=BOOT_DEADLINE,
+    )
+    return command_id, group_id
+
+
+def _cancel(transaction: Transaction, cancel: CancelGroup) -> None:
+    """Withdraw a launch: its start command is cancelled, or finds the token refused."""
+    groups.stop(transaction, cancel.group_id, "withdrawn: fewer workers are wanted now")
+    commands.cancel_start(transaction, cancel.group_id)
+
+
+def _decide(transaction: Transaction, current: ScalerPass, plan: Plan) -> int:
+    """Write a new row of the ledger, or note that the last one was repeated."""
+    content = _content(plan)
+    last = transaction.record(_LAST_DECISION, pool=plan.pool)
+    if last is not None and all(last[name] == value for name, value in content.items()):
+        transaction.rows(_REPEAT, decision_id=last["decision_id"], now=transaction.now)
+        return int(last["decision_id"])
+    return int(
+        transaction.value(
+            _DECIDE,
+            pool=plan.pool,
+            now=transaction.now,
+            epoch=current.epoch,
+            waiting=plan.waiting,
+            running=plan.running,
+            **content,
+        )
+    )
+
+
+def _content(plan: Plan) -> dict[str, Any]:
+    """Return what makes a decision a different one; how many tasks wait is not part of it."""
+    return {
+        "settings_version": plan.settings_version,
+        "policy": plan.policy,
+        "supply": plan.supply,
+        "ready": plan.ready,
+        "launching": plan.launching,
+        "draining": plan.draining,
+        "advised": plan.advised,
+        "desired": plan.desired,
+        "reasons_json": json.dumps(plan.reasons),
+        "actions_json": dumps(
+            {
+                "start": [[start.adapter_id, start.size] for start in plan.starts],
+                "resize": [[resize.group_id, resize.before, resize.after] for resize in plan.resizes],
+                "cancel": [cancel.group_id for cancel in plan.cancels],
+                "drain": [worker.worker_id for worker in plan.drains],
+            }
+        ),
+    }

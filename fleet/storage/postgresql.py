@@ -1,0 +1,93 @@
+"""PostgreSQL's ways: server clock, snapshots, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import NoSuchModuleError
+
+from fleet.clock import Clock, truncated
+from fleet.config import masked
+from fleet.errors import DatabaseError
+from fleet.storage.database import original
+from fleet.storage.sql import Runner
+
+_RUN_AGAIN = {"40001", "40P01", "55P03"}
+"""serialization_failure, deadlock_detected, lock_not_available."""
+
+
+class PostgresqlWays:
+    """How a PostgreSQL database is used.
+
+    Args:
+        url: a SQLAlchemy URL for psycopg.
+        read_only: refuse every write.
+    """
+
+    shares_memory = False
+
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        self._url = url
+        self._read_only = read_only
+        self.shown = masked(url)
+
+    def engine(self) -> Engine:
+        """Return the engine: few connections, each in UTC, JSON read as text."""
+        try:
+            engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args={"connect_timeout": 10})
+        except (NoSuchModuleError, ModuleNotFoundError):
+            raise DatabaseError(f"{self.shown}: PostgreSQL needs psycopg: pip install 'sqlfleet[postgres]'") from None
+        event.listen(engine, "connect", _prepare)
+        return engine
+
+    def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+        """Return nothing to wait for: rows are locked one by one."""
+        return nullcontext()
+
+    def begin_write(self, connection: Connection, durable: bool) -> None:
+        """Open a transaction; one that may be repeated need not wait for the disk."""
+        if self._read_only:
+            raise DatabaseError(f"{self.shown} was opened read-only")
+        if not durable:
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+
+    def begin_read(self, connection: Connection) -> None:
+        """Open a transaction in which every statement sees the same snapshot."""
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+    def now(self, runner: Runner, clock: Clock) -> datetime:
+        """Return the server's time: hosts need not agree about theirs."""
+        row = runner.connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return truncated(row.astimezone(UTC))
+
+    def is_busy(self, error: BaseException) -> bool:
+        """Return whether the transaction lost a race and may be run again."""
+        return getattr(original(error), "sqlstate", None) in _RUN_AGAIN
+
+    def explain(self, error: BaseException) -> DatabaseError | None:
+        """Return what an error says about the server; None for one about values."""
+        import psycopg
+
+        if isinstance(error, psycopg.IntegrityError | psycopg.DataError) or not isinstance(error, psycopg.Error):
+            return None
+        text = " ".join(str(error).split())
+        return DatabaseError(f"{self.shown}: {masked(text)[:500]}")
+
+    def close(self) -> None:
+        """Nothing is held besides the engine."""
+
+    def after_fork(self) -> None:
+        """Nothing is shared besides the engine."""
+
+
+def _prepare(connection: Any, _: Any) -> None:
+    from psycopg.types.json import set_json_loads
+
+    set_json_loads(lambda data: data if isinstance(data, str) else bytes(data).decode(), connection)
+    with connection.cursor() as cursor:
+        cursor.execute("SET TIME ZONE 'UTC'")
+    connection.commit()

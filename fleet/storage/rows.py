@@ -1,0 +1,240 @@
+"""From rows to records: how columns become the domain's values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fleet.domain.group import (
+    CommandKind,
+    CommandRecord,
+    CommandStatus,
+    GroupRecord,
+    GroupStatus,
+)
+from fleet.domain.lanes import Lane, requires_of
+from fleet.domain.liveness import Gap, ProcessIdentity
+from fleet.domain.task import ClaimedTask, TaskRecord, TaskStatus
+from fleet.domain.worker import WorkerRecord, WorkerStatus
+from fleet.storage.sql import Row, as_time, time_of
+
+PROCESS = "host, boot_id, pid_namespace, pid, pid_start_ticks"
+
+
+def loads(text: str | None) -> Any:
+    """Return the value of a JSON column, None for NULL and for what a stranger made unreadable."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def dumps(value: Any) -> str:
+    """Return compact JSON text for a column."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def process_of(row: Row) -> ProcessIdentity:
+    """Return the process that a row names."""
+    return ProcessIdentity(row["host"], row["boot_id"], row["pid_namespace"], row["pid"], row["pid_start_ticks"])
+
+
+def process_values(process: ProcessIdentity) -> dict[str, Any]:
+    """Return a process as column values."""
+    return {
+        "host": process.host,
+        "boot_id": process.boot_id,
+        "pid_namespace": process.pid_namespace,
+        "pid": process.pid,
+        "pid_start_ticks": process.start_ticks,
+    }
+
+
+def process_json(process: ProcessIdentity, **more: Any) -> str:
+    """Return a process as a JSON column's text."""
+    return dumps({**process_values(process), **more})
+
+
+def process_from_json(text: str | None) -> ProcessIdentity | None:
+    """Return the process that a JSON column names."""
+    value = loads(text)
+    if not isinstance(value, dict):
+        return None
+    return process_of({key: value.get(key) for key in ("host", "boot_id", "pid_namespace", "pid", "pid_start_ticks")})
+
+
+def _mapping(text: str | None) -> dict[str, Any]:
+    value = loads(text)
+    return value if isinstance(value, dict) else {}
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    value = loads(text)
+    return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+WORKER_COLUMNS = f"""worker_id, incarnation, pool, status, started_at, last_heartbeat, heartbeat_interval_seconds,
+    lease_seconds, lease_expires_at, current_task_id, slots, {PROCESS}, group_id, adapter_id, capabilities_json,
+    queues_json, handlers_json, version, metadata_json, tasks_done, tasks_failed, idle_since, paused, terminating_at,
+    drain_deadline_at, stopped_at, stop_reason, log_path"""
+
+
+def worker_of(row: Row) -> WorkerRecord:
+    """Return a row of `worker_registry` as a record."""
+    return WorkerRecord(
+        worker_id=row["worker_id"],
+        incarnation=row["incarnation"],
+        pool=row["pool"],
+        status=WorkerStatus(row["status"]),
+        process=process_of(row),
+        started_at=time_of(row["started_at"]),
+        last_heartbeat=time_of(row["last_heartbeat"]),
+        heartbeat_seconds=row["heartbeat_interval_seconds"],
+        lease_seconds=row["lease_seconds"],
+        lease_expires_at=time_of(row["lease_expires_at"]),
+        slots=row["slots"],
+        current_task_id=row["current_task_id"],
+        group_id=row["group_id"],
+        adapter_id=row["adapter_id"],
+        capabilities=_mapping(row["capabilities_json"]),
+        queues=_names(row["queues_json"]),
+        handlers=_names(row["handlers_json"]),
+        tasks_done=row["tasks_done"],
+        tasks_failed=row["tasks_failed"],
+        idle_since=as_time(row["idle_since"]),
+        paused=bool(row["paused"]),
+        terminating_at=as_time(row["terminating_at"]),
+        drain_deadline_at=as_time(row["drain_deadline_at"]),
+        stopped_at=as_time(row["stopped_at"]),
+        stop_reason=row["stop_reason"],
+        version=row["version"],
+        log_path=row["log_path"],
+        metadata=_mapping(row["metadata_json"]),
+    )
+
+
+GROUP_COLUMNS = f"""group_id, pool, adapter_id, capabilities_json, target_size, status, launch_token, {PROCESS},
+    created_at, contacted_at, boot_deadline_at, last_heartbeat, lease_seconds, lease_expires_at, exit_code, error,
+    log_path, decision_id"""
+
+
+def group_of(row: Row) -> GroupRecord:
+    """Return a row of `worker_group` as a record."""
+    return GroupRecord(
+        group_id=row["group_id"],
+        pool=row["pool"],
+        adapter_id=row["adapter_id"],
+        capabilities=_mapping(row["capabilities_json"]),
+        target_size=row["target_size"],
+        status=GroupStatus(row["status"]),
+        launch_token=row["launch_token"],
+        process=process_of(row),
+        created_at=time_of(row["created_at"]),
+        contacted_at=as_time(row["contacted_at"]),
+        boot_deadline_at=as_time(row["boot_deadline_at"]),
+        last_heartbeat=as_time(row["last_heartbeat"]),
+        lease_expires_at=as_time(row["lease_expires_at"]),
+        lease_seconds=row["lease_seconds"],
+        exit_code=row["exit_code"],
+        error=row["error"],
+        log_path=row["log_path"],
+        decision_id=row["decision_id"],
+    )
+
+
+COMMAND_COLUMNS = """command_id, adapter_id, pool, kind, arguments_json, status, taken_by_json, scheduler_epoch,
+    created_at, expires_at, taken_at, finished_at, reply_json, error_code, error_message"""
+
+
+def command_of(row: Row) -> CommandRecord:
+    """Return a row of `adapter_command` as a record."""
+    return CommandRecord(
+        command_id=row["command_id"],
+        adapter_id=row["adapter_id"],
+        pool=row["pool"],
+        kind=CommandKind(row["kind"]),
+        arguments=_mapping(row["arguments_json"]),
+        status=CommandStatus(row["status"]),
+        taken_by=process_from_json(row["taken_by_json"]),
+        scheduler_epoch=row["scheduler_epoch"],
+        created_at=time_of(row["created_at"]),
+        expires_at=time_of(row["expires_at"]),
+        taken_at=as_time(row["taken_at"]),
+        finished_at=as_time(row["finished_at"]),
+        reply=loads(row["reply_json"]),
+        error_code=row["error_code"],
+        error_message=row["error_message"],
+    )
+
+
+TASK_COLUMNS = """q.id, q.task, q.queue, q.status, q.priority, q.error, q.error_kind, q.traceback, q.attempt,
+    q.max_attempts, q.interruptions, q.claim_token, q.worker, q.incarnation, l.capability_key, q.timeout_seconds,
+    q.progress, q.progress_text, q.dedupe_key, q.idempotency_key, q.created_at, q.available_at, q.claimed_at,
+    q.started_at, q.finished_at"""
+
+
+def task_of(row: Row) -> TaskRecord:
+    """Return a row of `work_queue`, joined with its lane, as a record."""
+    return TaskRecord(
+        task_id=row["id"],
+        task=row["task"],
+        queue=row["queue"],
+        status=TaskStatus(row["status"]),
+        priority=row["priority"],
+        payload_json=row.get("payload_json"),
+        result_json=row.get("result_json"),
+        error=row["error"],
+        error_kind=row["error_kind"],
+        traceback=row["traceback"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        interruptions=row["interruptions"],
+        claim_token=row["claim_token"],
+        worker=row["worker"],
+        incarnation=row["incarnation"],
+        requires=requires_of(row["capability_key"]),
+        timeout_seconds=row["timeout_seconds"],
+        progress=row["progress"],
+        progress_text=row["progress_text"],
+        dedupe_key=row["dedupe_key"],
+        idempotency_key=row["idempotency_key"],
+        created_at=time_of(row["created_at"]),
+        available_at=as_time(row["available_at"]),
+        claimed_at=as_time(row["claimed_at"]),
+        started_at=as_time(row["started_at"]),
+        finished_at=as_time(row["finished_at"]),
+    )
+
+
+CLAIMED_COLUMNS = """id, claim_token, task, queue, payload_json, attempt, max_attempts, interruptions, retry_json,
+    timeout_seconds, rank"""
+
+
+def claimed_of(row: tuple[Any, ...], payload: str) -> ClaimedTask:
+    """Return what a claiming statement returned (CLAIMED_COLUMNS) as a claimed task."""
+    return ClaimedTask(
+        task_id=row[0],
+        claim_token=row[1],
+        task=row[2],
+        queue=row[3],
+        payload_json=payload,
+        attempt=row[5],
+        max_attempts=row[6],
+        interruptions=row[7],
+        retry_json=row[8],
+        timeout_seconds=row[9],
+    )
+
+
+def lane_of(row: tuple[Any, ...]) -> Lane:
+    """Return (lane_id, queue, task, capability_key, assigned_worker) as a lane."""
+    return Lane(row[0], row[1], row[2], requires_of(row[3]), row[4])
+
+
+def gap_of(row: Row | None) -> Gap | None:
+    """Return the gap that the maintenance row names."""
+    if row is None or row["gap_started_at"] is None or row["gap_ended_at"] is None:
+        return None
+    return Gap(time_of(row["gap_started_at"]), time_of(row["gap_ended_at"]))

@@ -1,0 +1,112 @@
+"""Which schema a database has, and bringing it to the present one.
+
+The check reads one row. Alembic, whose import costs as much as SQLAlchemy's, is loaded only to change a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import DatabaseError, DatabaseMissing, SchemaMismatch
+from fleet.storage.database import Database, Transaction, original
+from fleet.storage.sql import Statement
+
+REVISION = "0001"
+VERSION_TABLE = "fleet_schema_version"
+
+_VERSION = Statement(f"SELECT version_num FROM {VERSION_TABLE}")
+_OLDEST_READER = Statement("SELECT value FROM fleet_meta WHERE name = 'oldest_reader'")
+_IS_THERE = Statement(
+    f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{VERSION_TABLE}'",
+    f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
+)
+_LOCK = Statement("SELECT 1", "SELECT pg_advisory_xact_lock(7021004001)")
+
+
+def current(database: Database) -> str | None:
+    """Return the database's schema version, None when it has no Fleet tables."""
+    return database.read(_current)
+
+
+def _current(transaction: Transaction) -> str | None:
+    if transaction.value(_IS_THERE) is None:
+        return None
+    version = transaction.value(_VERSION)
+    return str(version) if version is not None else None
+
+
+def check(database: Database) -> None:
+    """Raise unless this release can use the database as it is.
+
+    Raises:
+        DatabaseMissing: it has no Fleet tables.
+        SchemaMismatch: its schema is older, or newer than this release may read.
+    """
+    version = current(database)
+    if version is None:
+        raise DatabaseMissing(f"{database.shown} has no Fleet tables: make them with `fleet init`")
+    if version < REVISION:
+        raise SchemaMismatch(
+            f"{database.shown} has schema {version}, this release needs {REVISION}: "
+            "stop the workers, then run `fleet db upgrade`"
+        )
+    if version > REVISION:
+        oldest = database.read(lambda transaction: transaction.value(_OLDEST_READER))
+        if oldest is None or str(oldest) > REVISION:
+            raise SchemaMismatch(
+                f"{database.shown} has schema {version}, newer than this release knows ({REVISION}): upgrade sqlfleet"
+            )
+
+
+def upgrade(database: Database, revision: str = "head") -> bool:
+    """Bring the schema to `revision` in one transaction; return whether there was anything to do.
+
+    Of several processes that try, one migrates; the others wait for its lock, read the version again, and find nothing
+    left to do.
+
+    Raises:
+        SchemaMismatch: the database is newer than this release.
+    """
+    return database.write(lambda transaction: _upgrade(transaction, revision), durable=True)
+
+
+def _upgrade(transaction: Transaction, revision: str) -> bool:
+    transaction.rows(_LOCK)
+    version = _current(transaction)
+    if revision == "head" and version == REVISION:
+        return False
+    if version is not None and version > REVISION:
+        raise SchemaMismatch(f"the schema {version} is newer than this release knows ({REVISION}): upgrade sqlfleet")
+    _run(lambda command, config: command.upgrade(config, revision), transaction)
+    return True
+
+
+def downgrade(database: Database, revision: str) -> None:
+    """Take the schema back to `revision` (`base` removes every table), in one transaction."""
+    database.write(
+        lambda transaction: _run(lambda command, config: command.downgrade(config, revision), transaction), durable=True
+    )
+
+
+def _run(step: Callable[[Any, Any], None], transaction: Transaction) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations()))
+    config.attributes["connection"] = transaction.connection
+    try:
+        step(command, config)
+    except Exception as error:
+        raise original(error) from error
+
+
+def migrations() -> Path:
+    """Return the folder of the migrations: inside an installed package, or at the top of a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "_migrations", package.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise DatabaseError(f"the migrations are missing beside {package}: install sqlfleet again")

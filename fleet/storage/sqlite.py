@@ -1,0 +1,252 @@
+"""SQLite's ways: files, locks, pragmas, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from fleet.clock import Clock, SystemClock
+from fleet.errors import DatabaseError
+from fleet.storage.database import original
+from fleet.storage.gate import WriterGate
+from fleet.storage.sql import Runner
+
+BUSY_TIMEOUT_MS = 10
+"""Alike on every connection. Short: who waits longer comes back to Python, where waiting is fair and seen."""
+
+OLDEST_SQLITE = (3, 38, 0)
+OVERRIDE = "FLEET_ALLOW_NETWORK_FILESYSTEM"
+
+_NETWORK_FILESYSTEMS = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre", "ncpfs")
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class SqliteWays:
+    """How a SQLite file, or a database in memory, is used.
+
+    Args:
+        path: the file; None for memory.
+        read_only: open it so that nothing can be written.
+    """
+
+    def __init__(self, path: Path | None, read_only: bool = False) -> None:
+        check_library()
+        self.path = path
+        self.shown = str(path) if path else ":memory:"
+        self.shares_memory = path is None
+        self._read_only = read_only
+        self._gate = WriterGate(_beside(path, "-lock")) if path and not read_only else None
+
+    def engine(self) -> Engine:
+        """Return the engine: a small pool, or the one connection that is the database in memory."""
+        if self.path is None:
+            return create_engine("sqlite://", creator=self._connect, poolclass=StaticPool)
+        return create_engine(
+            "sqlite://", creator=self._connect, poolclass=QueuePool, pool_size=2, max_overflow=30, pool_timeout=30
+        )
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is None:
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA foreign_keys=ON")
+            return connection
+        mode = self._read_only_mode(self.path) if self._read_only else "mode=rw"
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?{mode}",
+            uri=True,
+            isolation_level=None,
+            timeout=BUSY_TIMEOUT_MS / 1000,
+            check_same_thread=False,
+        )
+        try:
+            if not self._read_only:
+                _convert(connection)
+            connection.execute("PRAGMA foreign_keys=ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _read_only_mode(self, path: Path) -> str:
+        """Return how to open without writing: a copy on read-only media has nobody writing it, and no -shm to share."""
+        log = _beside(path, "-wal")
+        idle = not log.exists() or log.stat().st_size == 0
+        return "immutable=1" if idle and not os.access(path.parent, os.W_OK) else "mode=ro"
+
+    def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+        """Return this process's turn among the local writers."""
+        return self._gate.turn(on_wait) if self._gate else nullcontext()
+
+    def begin_write(self, connection: Connection, durable: bool) -> None:
+        """Take the write lock before anything is read; choose how hard the commit is pressed to disk."""
+        level = "FULL" if durable else "NORMAL"
+        if self.path is not None and connection.info.get("synchronous") != level:
+            connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+            connection.info["synchronous"] = level
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def begin_read(self, connection: Connection) -> None:
+        """Open a deferred transaction: its first read takes the snapshot."""
+        connection.exec_driver_sql("BEGIN")
+
+    def now(self, runner: Runner, clock: Clock) -> datetime:
+        """Return the host's time."""
+        return clock.now()
+
+    def is_busy(self, error: BaseException) -> bool:
+        """Return whether a lock stood in the way."""
+        code = getattr(original(error), "sqlite_errorcode", None)
+        return code is not None and code & 0xFF in _BUSY
+
+    def explain(self, error: BaseException) -> DatabaseError | None:
+        """Return what an error says about the file, and what to do."""
+        if not isinstance(error, sqlite3.DatabaseError) or isinstance(error, sqlite3.IntegrityError):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        advice = _ADVICE.get(code)
+        if advice is None:
+            return DatabaseError(f"{self.shown}: {error}")
+        return DatabaseError(f"{self.shown}: {advice}{_owners(self.path) if code in _ACCESS else ''}")
+
+    def close(self) -> None:
+        """Close the side file."""
+        if self._gate:
+            self._gate.close()
+
+    def after_fork(self) -> None:
+        """Open a side file of the child's own: an inherited descriptor would share its parent's lock."""
+        if self._gate:
+            self._gate = WriterGate(_beside(self.path, "-lock"))
+
+
+_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_ADVICE = {
+    sqlite3.SQLITE_NOTADB: "this file is not a SQLite database: give another --db-path",
+    sqlite3.SQLITE_READONLY: "the database is read-only for this user",
+    sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
+    sqlite3.SQLITE_PERM: "the database may not be opened by this user",
+    sqlite3.SQLITE_FULL: "the disk is full: free space (fleet prune helps when there is some left), then try again",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged: stop the workers and restore a backup",
+    sqlite3.SQLITE_IOERR: "the disk failed to read or write: see the kernel's log",
+}
+
+
+def _beside(path: Path | None, suffix: str) -> Path:
+    if path is None:
+        raise ValueError("a database in memory has no side files")
+    return path.with_name(path.name + suffix)
+
+
+def _owners(path: Path | None) -> str:
+    """Return which of the files this user may not write, and whose they are."""
+    if path is None:
+        return ""
+    for file in (path, _beside(path, "-wal"), _beside(path, "-shm"), path.parent):
+        if file.exists() and not os.access(file, os.W_OK):
+            return f": {file} belongs to {_name(file.stat().st_uid)} (run as that user, or change owner and mode)"
+    return ""
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def check_library() -> None:
+    """Raise DatabaseError when the SQLite library is older than the SQL used here."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        raise DatabaseError(
+            f"SQLite {sqlite3.sqlite_version} is too old: {wanted} or newer is needed; use a Python linked with one"
+        )
+
+
+def _convert(connection: sqlite3.Connection) -> None:
+    """Make an empty file return freed pages later, and any file use the write-ahead log.
+
+    The busy timeout is set already. Of many first openers of a fresh file some are refused at once, whatever the
+    timeout; and another's conversion is as good as one's own.
+    """
+    clock = SystemClock()
+    for attempt in range(200):
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                return
+            if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+                # Only before the first table and before the write-ahead log; later it is ignored.
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or attempt == 199:
+                raise
+            clock.sleep(0.005)
+
+
+def create_file(path: Path) -> bool:
+    """Make an empty database file, readable and writable by its owner alone from the first moment.
+
+    Returns:
+        False when it was there already (another process may have just made it).
+
+    Raises:
+        DatabaseError: it cannot be made there.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return True
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise DatabaseError(f"{path}: the database cannot be created: {error.strerror}") from None
+
+
+def check_file(path: Path, read_only: bool) -> None:
+    """Raise DatabaseError when the path cannot be a usable database; say what to do."""
+    if path.is_dir():
+        raise DatabaseError(f"{path} is a directory: give the path of a database file, for example {path / 'fleet.db'}")
+    if not path.is_file():
+        raise DatabaseError(f"{path} is not a regular file")
+    if not os.access(path, os.R_OK):
+        raise DatabaseError(f"{path}: the database may not be read by this user{_owners(path)}")
+    if not read_only and (blocked := _owners(path)):
+        raise DatabaseError(f"{path}: the database is read-only for this user{blocked}")
+    filesystem = _filesystem_of(path)
+    if filesystem.startswith(_NETWORK_FILESYSTEMS) and not os.environ.get(OVERRIDE):
+        raise DatabaseError(
+            f"{path} is on a network file system ({filesystem}), where SQLite's locks do not work between hosts: "
+            f"use PostgreSQL, or set {OVERRIDE}=1 if only this host uses the file"
+        )
+
+
+def _filesystem_of(path: Path) -> str:
+    """Return the type of the file system that holds `path`, "" where unknown."""
+    best, kind = "", ""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    resolved = str(path.resolve())
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4]
+        inside = resolved == mount or resolved.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split()[0]
+    return kind
+
+
+def data_version(connection: Any) -> int:
+    """Return a number that changes when another connection commits."""
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])

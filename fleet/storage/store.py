@@ -1,0 +1,105 @@
+"""The SQL store: one database, its three facets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from fleet.clock import Clock, SystemClock
+from fleet.config import Location
+from fleet.errors import DatabaseMissing
+from fleet.storage import schema
+from fleet.storage.control_plane import SqlControlPlane
+from fleet.storage.database import Database, Transaction
+from fleet.storage.interfaces import Watch
+from fleet.storage.registration import SqlRegistration
+from fleet.storage.sqlite import SqliteWays, check_file, create_file
+from fleet.storage.watch import PollingWatch, SqliteWatch
+from fleet.storage.work_queue import SqlWorkQueue
+
+
+class SqlStorage:
+    """One SQLite or PostgreSQL database behind the storage interfaces.
+
+    Args:
+        database: an open database whose schema has been checked.
+        location: where it is.
+        clock: the time for SQLite.
+    """
+
+    def __init__(self, database: Database, location: Location, clock: Clock) -> None:
+        self.database = database
+        self._location = location
+        self._clock = clock
+        self.registry = SqlRegistration(database)
+        self.queue = SqlWorkQueue(database)
+        self.control = SqlControlPlane(database)
+
+    @classmethod
+    def open(cls, location: Location, *, create: bool, read_only: bool, clock: Clock) -> SqlStorage:
+        """Open a database and check its schema; see `wiring.open_storage`."""
+        path = location.path
+        if path is not None:
+            _prepare_file(path, create, read_only)
+        database = cls.database_at(location, read_only=read_only, clock=clock)
+        try:
+            if (create or path is None) and schema.current(database) is None:
+                schema.upgrade(database)
+            schema.check(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, location, clock)
+
+    @classmethod
+    def database_at(cls, location: Location, *, read_only: bool = False, clock: Clock | None = None) -> Database:
+        """Return the database at `location` without looking at its schema."""
+        if location.url.startswith("sqlite"):
+            return Database(SqliteWays(location.path, read_only), clock or SystemClock())
+        from fleet.storage.postgresql import PostgresqlWays
+
+        return Database(PostgresqlWays(location.url, read_only), clock or SystemClock())
+
+    @property
+    def url(self) -> str:
+        """The database's URL without a password."""
+        return self._location.shown
+
+    @property
+    def tolerates_slow_writes(self) -> bool:
+        """Whether a read of its own row may stand for a beat that waits: one file has one writer at a time."""
+        return self._location.url.startswith("sqlite")
+
+    def now(self) -> datetime:
+        """Return the store's time."""
+        return self.database.read(lambda transaction: transaction.now)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a durable write transaction for the block."""
+        with self.database.transaction() as transaction:
+            yield transaction
+
+    def watch(self) -> Watch:
+        """Begin to watch for commits."""
+        if self._location.path is not None:
+            return SqliteWatch(self._location.path)
+        return PollingWatch()
+
+    def on_wait(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` from time to time while an operation waits."""
+        self.database.on_wait(callback)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.database.close()
+
+
+def _prepare_file(path: Path, create: bool, read_only: bool) -> None:
+    if not path.exists():
+        if not create or read_only:
+            raise DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")
+        create_file(path)
+    check_file(path, read_only)

@@ -1,0 +1,28 @@
+"""The one place that chooses concrete classes."""
+
+from __future__ import annotations
+
+from fleet.clock import Clock, SystemClock
+from fleet.config import Location
+from fleet.storage.interfaces import Storage
+
+
+def open_storage(
+    location: Location, *, create: bool = False, read_only: bool = False, clock: Clock | None = None
+) -> Storage:
+    """Open the database at `location`.
+
+    Args:
+        location: where it is.
+        create: make a missing SQLite file (0600) with the current schema, or the tables of an empty database.
+        read_only: open it so that nothing can be written; works on a read-only copy too.
+        clock: the time for SQLite; PostgreSQL uses its server's.
+
+    Raises:
+        DatabaseMissing: there is no such file or no Fleet tables in it, and `create` is False.
+        SchemaMismatch: its schema is older or newer than this release's.
+        DatabaseError: it cannot be opened, read or written; the message says why and what to do.
+    """
+    from fleet.storage.store import SqlStorage
+
+    return SqlStorage.open(location, create=create, read_only=read_only, clock=clock or SystemClock())

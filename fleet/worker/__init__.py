@@ -1,0 +1,1 @@
+"""Worker processes: a supervisor, its keeper, and the workers that claim and execute."""

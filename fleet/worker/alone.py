@@ -1,0 +1,102 @@
+"""A worker whose supervisor is gone: it beats for itself while it finishes what it executes.
+
+A thread, because the handler has the main one; started only then, so that handlers may fork without a second thread
+in their process as long as all is well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from fleet.domain.worker import Beat
+from fleet.storage.interfaces import Storage
+from fleet.worker.patience import TROUBLE
+from fleet.worker.shared import Phase, Slot, now_ns
+
+PARENT_GONE = getattr(signal, "SIGRTMIN", 34) + 7
+"""The signal by which the kernel says that the supervisor died."""
+
+_PR_SET_PDEATHSIG = 1
+_log = logging.getLogger("fleet.worker")
+
+
+def ask_for_news_of_parent() -> None:
+    """Have the kernel send PARENT_GONE when the supervisor dies (Linux; elsewhere the lifeline alone says so)."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "prctl"):
+        library.prctl(_PR_SET_PDEATHSIG, int(PARENT_GONE), 0, 0, 0)
+
+
+class LoneBeats:
+    """Beats for one worker until it is told to stop, and enforces the timeout of what it executes.
+
+    Args:
+        open_storage: opens a connection of the thread's own.
+        worker_id: the worker.
+        slot: its record.
+        heartbeat: seconds between beats.
+    """
+
+    def __init__(self, open_storage: Callable[[], Storage], worker_id: str, slot: Slot, heartbeat: float) -> None:
+        self._open_storage = open_storage
+        self._worker_id = worker_id
+        self._slot = slot
+        self._heartbeat = heartbeat
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet-lone-beats", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the beats; returns when the last one is written."""
+        self._over.set()
+        self._thread.join(self._heartbeat * 2 + 5.0)
+
+    def _run(self) -> None:
+        try:
+            storage = self._open_storage()
+        except TROUBLE as error:
+            _log.error("without its supervisor this worker cannot beat: %s", error)
+            return
+        try:
+            self._try(lambda: self._leave_supply(storage))
+            while not self._over.is_set():
+                self._try(lambda: self._beat(storage))
+                self._over.wait(self._heartbeat)
+        finally:
+            storage.close()
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except TROUBLE as error:
+            _log.warning("without its supervisor this worker could not beat: %s", error)
+
+    def _leave_supply(self, storage: Storage) -> None:
+        storage.registry.begin_drain(
+            self._worker_id, incarnation=self._slot.incarnation, reason="its supervisor is gone"
+        )
+
+    def _beat(self, storage: Storage) -> None:
+        reading = self._slot.read()
+        if reading is None:
+            return
+        if reading.phase is Phase.EXECUTING and 0 < reading.timeout < now_ns() - reading.started:
+            # There is nobody left to kill this process but itself; the rescue charges the task's attempt.
+            _log.error("task %d is past its timeout: this worker ends itself", reading.task_id)
+            os.kill(os.getpid(), signal.SIGKILL)
+        held = tuple((fence.task_id, fence.claim_token) for fence in reading.held)
+        beat = Beat(
+            self._worker_id,
+            reading.incarnation,
+            held=held,
+            current_task_id=reading.task_id or None,
+            idle=not held,
+            tasks_done=reading.done,
+            tasks_failed=reading.failed,
+        )
+        storage.registry.beat([beat])

@@ -1,0 +1,115 @@
+"""Executing what one claim brought, one task after the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from fleet.clock import boottime
+from fleet.domain.task import ClaimedTask, Failure, failed
+from fleet.domain.worker import WorkerStatus
+from fleet.worker.alone import LoneBeats
+from fleet.worker.claims import Claims
+from fleet.worker.context import Context
+from fleet.worker.executor import execute, reap_leftovers
+from fleet.worker.handlers import Handler
+from fleet.worker.orders import Orders
+from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
+from fleet.worker.protocol import Link
+from fleet.worker.shared import Board, Phase, Slot, nanoseconds, now_ns
+
+_DIED = Failure("killed", "killed")
+
+
+class BatchRunner:
+    """Executes batches, so that whatever happens to this process is blamed on the one task that it executed.
+
+    Args:
+        slot: the worker's record in shared memory.
+        board: the group's shared memory.
+        keeper: the socket to the keeper.
+        claims: where executions are handed to.
+        orders: whether to go on.
+        handlers: what can be executed, by name.
+        prefetch: learns how long tasks take.
+        beat_alone: returns beats of the worker's own, for when the supervisor is gone.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        board: Board,
+        keeper: Link,
+        claims: Claims,
+        orders: Orders,
+        handlers: Mapping[str, Handler],
+        prefetch: Prefetch,
+        beat_alone: Callable[[], LoneBeats],
+    ) -> None:
+        self._slot = slot
+        self._board = board
+        self._keeper = keeper
+        self._claims = claims
+        self._orders = orders
+        self._handlers = handlers
+        self._prefetch = prefetch
+        self._beat_alone = beat_alone
+        self._lone: LoneBeats | None = None
+
+    def run(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Execute the tasks; what is not begun when an order to drain comes is given back."""
+        if len(tasks) > 1 and not self._board.watches_batches:
+            self._keeper.send("batch")
+        for position, claimed in enumerate(tasks):
+            if position and self._orders.told_to_stop:
+                self._claims.give_back(tasks[position:], "the worker drains")
+                return
+            if not self._execute(position, claimed):
+                # The keeper has given the rest back: the task before took long.
+                return
+            if position + 1 < len(tasks) and not self._flushed():
+                return
+
+    def _execute(self, position: int, claimed: ClaimedTask) -> bool:
+        retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
+        if not self._slot.begin(
+            position,
+            started=now_ns(),
+            timeout=nanoseconds(claimed.timeout_seconds or 0.0),
+            retry_in=-1 if retry_in is None else nanoseconds(retry_in),
+        ):
+            return False
+        if self._orders.alone:
+            self.supervisor_gone()
+        execution = execute(self._handlers.get(claimed.task), claimed, self._context(claimed))
+        self._slot.enters(Phase.RECORDING)
+        self._end_lone_beats()
+        reap_leftovers()
+        self._prefetch.learn(execution.seconds)
+        self._claims.executed.append(execution)
+        return True
+
+    def _context(self, claimed: ClaimedTask) -> Context:
+        return Context(
+            claimed.task_id,
+            claimed.attempt,
+            claimed.task,
+            stop_asked=lambda: self._orders.execution_should_stop,
+            report=lambda fraction, text: self._claims.progress(claimed.fence, fraction, text),
+        )
+
+    def _flushed(self) -> bool:
+        """Record what is executed so far if the batch lasts; return False when its rest is not ours any more."""
+        if boottime() - self._claims.recorded_at <= BATCH_SECONDS:
+            return True
+        return self._claims.record().status in (WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
+
+    def supervisor_gone(self) -> None:
+        """Beat for the worker while it executes."""
+        if self._lone is None and self._slot.phase == Phase.EXECUTING:
+            self._lone = self._beat_alone()
+
+    def _end_lone_beats(self) -> None:
+        if self._lone is not None:
+            self._lone.stop()
+            self._lone = None

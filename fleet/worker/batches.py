@@ -1,0 +1,49 @@
+"""Batches that last: what waits behind a long task is given back, so that others can execute it."""
+
+from __future__ import annotations
+
+from fleet.domain.task import Claimant, Fence
+from fleet.storage.interfaces import WorkQueue
+from fleet.worker.prefetch import BATCH_SECONDS
+from fleet.worker.settings import WorkerSettings
+from fleet.worker.shared import Board, Phase, Slot, nanoseconds, now_ns
+
+
+class BatchWatch:
+    """Looks at the batches of the group's workers.
+
+    Args:
+        settings: the group's settings.
+        board: the group's shared memory.
+        queue: the queue.
+    """
+
+    def __init__(self, settings: WorkerSettings, board: Board, queue: WorkQueue) -> None:
+        self._settings = settings
+        self._board = board
+        self._queue = queue
+
+    def run_once(self) -> float:
+        """Break up the batches whose present task lasts; return seconds until the next look."""
+        batches = [
+            (number, slot)
+            for number, slot in enumerate(self._board.slots)
+            if slot.phase in (Phase.EXECUTING, Phase.RECORDING, Phase.CLAIMING) and slot.held_count > 1
+        ]
+        self._board.watches_batches = int(bool(batches))
+        for number, slot in batches:
+            if slot.phase == Phase.EXECUTING and now_ns() - slot.started > nanoseconds(BATCH_SECONDS):
+                self._break_up(self._settings.worker_name(number), slot)
+        return BATCH_SECONDS if batches else float("inf")
+
+    def _break_up(self, name: str, slot: Slot) -> None:
+        incarnation, lasting = slot.incarnation, Fence(slot.task_id, slot.token)
+        rest = slot.revoke_rest(lasting)
+        if rest is None:
+            return
+        # Its start is written now, so that a death that nobody sees is charged to it and not to the tasks behind it.
+        if not self._queue.start(Claimant(name, incarnation, self._settings.lease), lasting):
+            slot.stop_task, slot.stop_token = lasting.task_id, lasting.claim_token
+        if rest:
+            reason = f"task {lasting.task_id} before it in the batch takes long"
+            self._queue.release(incarnation, rest, interrupted=False, reason=reason)

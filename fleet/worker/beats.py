@@ -1,0 +1,182 @@
+"""The keeper's heartbeats: on evidence, one statement for all workers of the group, and what the registry answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleet import process
+from fleet.domain.worker import Beat, BeatReply, WorkerStatus
+from fleet.faultpoints import reach
+from fleet.storage.interfaces import Storage
+from fleet.worker.patience import TROUBLE
+from fleet.worker.protocol import Channels
+from fleet.worker.settings import WorkerSettings
+from fleet.worker.shared import Board, Phase, Reading, Slot, nanoseconds, now_ns
+
+SHORTEST_SILENCE = 2.0
+"""Seconds without a pulse that are never held against anybody."""
+
+_NOT_MOVING = (None, "T", "t", "Z", "X")
+_log = logging.getLogger("fleet.keeper")
+
+
+def silence_allowed(heartbeat: float) -> float:
+    """Return seconds without a pulse after which a process counts as stuck."""
+    return max(2 * heartbeat, SHORTEST_SILENCE)
+
+
+def shows_life(reading: Reading, process_state: str | None, now: int, heartbeat: float) -> bool:
+    """Return whether there is evidence that a worker can still do its work.
+
+    A handler that holds the interpreter lets no pulse through: within its timeout it is believed.
+
+    Args:
+        reading: the worker's record.
+        process_state: the kernel's letter for the process, None when there is none.
+        now: boot time in nanoseconds.
+        heartbeat: seconds between beats.
+    """
+    if process_state in _NOT_MOVING:
+        return False
+    silence = nanoseconds(silence_allowed(heartbeat))
+    if now - reading.pulse <= silence:
+        return True
+    if reading.phase is not Phase.EXECUTING:
+        return False
+    return reading.timeout == 0 or now - reading.started <= reading.timeout + silence
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    name: str
+    number: int
+    slot: Slot
+    reading: Reading
+
+    def beat(self) -> Beat:
+        reading = self.reading
+        executing = reading.executing
+        return Beat(
+            self.name,
+            reading.incarnation,
+            held=tuple((fence.task_id, fence.claim_token) for fence in reading.held),
+            current_task_id=executing.task_id if executing else None,
+            idle=not reading.held,
+            tasks_done=reading.done,
+            tasks_failed=reading.failed,
+        )
+
+
+class Heartbeats:
+    """Beats for the group's workers.
+
+    Args:
+        settings: the group's settings.
+        board: the group's shared memory.
+        channels: the group's descriptors.
+        storage: the store.
+    """
+
+    def __init__(self, settings: WorkerSettings, board: Board, channels: Channels, storage: Storage) -> None:
+        self._settings = settings
+        self._board = board
+        self._channels = channels
+        self._storage = storage
+        self._failing = False
+
+    def beat(self) -> bool:
+        """Beat for every worker that shows life, and pass on what the registry answers.
+
+        Returns:
+            False when the beats could not be written: try again soon.
+        """
+        members = self._living()
+        asked = now_ns()
+        try:
+            reach("keeper.beat")
+            replies = self._storage.registry.beat([member.beat() for member in members])
+        except TROUBLE as error:
+            self._failed(error)
+            self._believe_what_can_be_read(members)
+            return False
+        if self._failing:
+            _log.info("heartbeats are written again")
+            self._failing = False
+        for member, reply in zip(members, replies, strict=True):
+            self._apply(member, reply, asked)
+        return True
+
+    def _living(self) -> list[_Member]:
+        now = now_ns()
+        members = []
+        for number, slot in enumerate(self._board.slots):
+            reading = slot.read()
+            if reading is None or not reading.is_registered:
+                continue
+            if shows_life(reading, process.state(reading.pid), now, self._settings.heartbeat):
+                members.append(_Member(self._settings.worker_name(number), number, slot, reading))
+        return members
+
+    def _failed(self, error: Exception) -> None:
+        if not self._failing:
+            _log.warning("heartbeats could not be written: %s; trying again", error)
+        self._failing = True
+
+    def _apply(self, member: _Member, reply: BeatReply, asked: int) -> None:
+        slot, reading = member.slot, member.reading
+        if not reply.known:
+            slot.mark_unknown(reading.incarnation)
+            self._stop_execution(member)
+            self._channels.wake(member.number)
+            return
+        self._confirm(slot, asked)
+        if reading.task_id in reply.lost_tasks:
+            self._stop_execution(member)
+        if reply.released_tasks:
+            _log.warning("%s: tasks %s were claimed without its knowing; given back", member.name, reply.released_tasks)
+        if reply.status is WorkerStatus.TERMINATING and not slot.drain:
+            self._drain(member, reply)
+
+    def _confirm(self, slot: Slot, asked: int) -> None:
+        slot.lease_end = asked + nanoseconds(self._settings.lease)
+        slot.fence_at = asked + nanoseconds(self._settings.lease - self._settings.heartbeat)
+
+    def _stop_execution(self, member: _Member) -> None:
+        """Have the supervisor end what the worker executes without a claim, if it still does."""
+        executing = member.reading.executing
+        if executing is not None:
+            member.slot.stop_task = executing.task_id
+            member.slot.stop_token = executing.claim_token
+
+    def _drain(self, member: _Member, reply: BeatReply) -> None:
+        seconds = self._settings.drain_timeout
+        if reply.drain_deadline_at is not None:
+            seconds = max(0.0, (reply.drain_deadline_at - self._storage.now()).total_seconds())
+        if seconds is not None:
+            member.slot.drain_deadline = now_ns() + nanoseconds(seconds)
+        member.slot.drain = 1
+        self._channels.wake(member.number)
+
+    def _believe_what_can_be_read(self, members: Sequence[_Member]) -> None:
+        """Where writes only wait, let workers go on whose rows say that they are active and their claims theirs."""
+        if not self._storage.tolerates_slow_writes:
+            return
+        for member in members:
+            asked = now_ns()
+            try:
+                if self._reads_well(member):
+                    member.slot.fence_at = asked + nanoseconds(self._settings.lease - self._settings.heartbeat)
+            except TROUBLE:
+                return
+
+    def _reads_well(self, member: _Member) -> bool:
+        reading = member.reading
+        if not self._storage.registry.verify(member.name, reading.incarnation).known:
+            return False
+        executing = reading.executing
+        if executing is None:
+            return True
+        row = self._storage.queue.get(executing.task_id)
+        return row is not None and row.claim_token == executing.claim_token and row.incarnation == reading.incarnation

@@ -1,0 +1,121 @@
+"""Executes one claimed task: payload in, outcome out. No database here, and no transaction while user code runs."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.clock import boottime
+from fleet.domain import task
+from fleet.domain.jsontext import decode_object, encode
+from fleet.domain.task import ClaimedTask, Failure, Finish
+from fleet.errors import PayloadError
+from fleet.worker.context import Context
+from fleet.worker.handlers import Handler
+from fleet.worker.handlers.python import CONTEXT_NAME, call, mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What came of executing a task once.
+
+    Attributes:
+        claimed: the task.
+        outcome: the result as JSON text (None for none), or the failure.
+        began: boot time in seconds.
+        seconds: how long it took.
+    """
+
+    claimed: ClaimedTask
+    outcome: str | Failure | None
+    began: float
+    seconds: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed."""
+        return isinstance(self.outcome, Failure)
+
+    def finish(self, now: float, random: Callable[[], float]) -> Finish:
+        """Return the record to write at boot time `now`; `random` returns a number in [0, 1)."""
+        ago = max(0.0, now - self.began)
+        if isinstance(self.outcome, Failure):
+            return task.failed(self.claimed, self.outcome, self.seconds, ago, random)
+        return task.done(self.claimed, self.outcome, self.seconds, ago)
+
+
+def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Execution:
+    """Execute a claimed task once; whatever its handler raises becomes a failure, never the worker's end.
+
+    Args:
+        handler: what executes it; None when this worker has none of that name.
+        claimed: the task.
+        context: for handlers that want it.
+    """
+    began = boottime()
+    outcome = _outcome(handler, claimed, context)
+    return Execution(claimed, outcome, began, boottime() - began)
+
+
+def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) -> str | Failure | None:
+    if handler is None:
+        return Failure("unknown_handler", f"this worker has no handler {claimed.task}", final=True)
+    try:
+        arguments = {} if claimed.payload_json == "{}" else decode_object(claimed.payload_json, "payload")
+    except PayloadError as error:
+        return Failure("bad_payload", str(error), final=True)
+    if handler.wants_context:
+        arguments[CONTEXT_NAME] = context
+    try:
+        value = call(handler, arguments)
+    except BaseException as error:
+        # KeyboardInterrupt and SystemExit too: a handler that calls sys.exit() has failed, its worker has not.
+        return _failure(handler, arguments, error)
+    return _encoded(value)
+
+
+def _encoded(value: Any) -> str | Failure | None:
+    if value is None:
+        return None
+    try:
+        return encode(value, "result")
+    except PayloadError as error:
+        return Failure("bad_result", str(error), final=True)
+    except Exception as error:
+        # Subclasses of dict, list or str run their own code when they are read.
+        return Failure("bad_result", f"the result cannot be encoded: {describe(error)}", final=True)
+
+
+def _failure(handler: Handler, arguments: dict[str, Any], error: BaseException) -> Failure:
+    if isinstance(error, TypeError) and (wrong := mismatch(handler, arguments)):
+        return Failure("bad_payload", f"the payload does not fit {handler.name}: {wrong}", final=True)
+    return Failure(type(error).__name__, describe(error), _traceback(error))
+
+
+def describe(error: BaseException) -> str:
+    """Return `Class: message` on one line, also for an exception whose own text cannot be had."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:
+        text = "(its message cannot be shown: str() of it raises)"
+    return f"{name}: {text}" if text else name
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
+def reap_leftovers() -> None:
+    """Collect children that a handler left behind and that have ended: no zombie outlives its task."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return

@@ -1,0 +1,295 @@
+"""The keeper: the one process of a worker group that talks to the database for all of it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import select
+from collections.abc import Callable
+
+from fleet import maintenance
+from fleet.clock import SystemClock, boottime
+from fleet.domain.group import LIVE_GROUPS, GroupOrders, NewGroup
+from fleet.domain.liveness import MAINTENANCE_INTERVAL, ProcessIdentity
+from fleet.errors import FleetError
+from fleet.faultpoints import reach
+from fleet.process import identify
+from fleet.storage.interfaces import Holder, Storage, Watch
+from fleet.worker.batches import BatchWatch
+from fleet.worker.beats import Heartbeats
+from fleet.worker.claims import LearnedLanes
+from fleet.worker.deaths import record_death
+from fleet.worker.patience import TROUBLE, patiently
+from fleet.worker.protocol import Channels, Death, Link, Message
+from fleet.worker.settings import WorkerSettings
+from fleet.worker.shared import Board, now_ns
+from fleet.worker.tally import counts
+from fleet.worker.waking import Waker
+
+EXIT_DATABASE = 3
+
+_log = logging.getLogger("fleet.keeper")
+
+
+class Keeper:
+    """Beats, maintains, wakes, and writes what the supervisor cannot, for one worker group.
+
+    Args:
+        settings: the group's settings.
+        board: the group's shared memory.
+        channels: the group's descriptors.
+        supervisor: the socket to the supervisor.
+        supervisor_process: who the group is.
+        open_storage: opens the database; makes a missing one where the argument says so.
+        handlers: names of what the group's workers execute.
+        known: whether the group is in the database already: a former keeper has said so.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        board: Board,
+        channels: Channels,
+        supervisor: Link,
+        supervisor_process: ProcessIdentity,
+        open_storage: Callable[[bool], Storage],
+        handlers: frozenset[str],
+        known: bool,
+    ) -> None:
+        self._settings = settings
+        self._board = board
+        self._channels = channels
+        self._supervisor = supervisor
+        self._group = supervisor_process
+        self._open_storage = open_storage
+        self._handlers = handlers
+        self._known = known
+        self._workers = Link.attach(channels.hearing)
+        self._clock = SystemClock()
+        self._deaths: list[Death] = []
+        self._drain: Message | None = None
+        self._drained: set[str] = set()
+        self._finish: Message | None = None
+        self._orphaned = False
+        self._told: GroupOrders | None = None
+
+    def run(self) -> int:
+        """Keep the group until its supervisor says that it is over, or is gone; return the exit code."""
+        self._pulse()
+        try:
+            self._storage = self._open_storage(self._settings.create and not self._known)
+        except FleetError as error:
+            self._supervisor.send("refused", exit_code=error.exit_code, message=str(error))
+            return 0
+        try:
+            return self._keep()
+        finally:
+            self._storage.close()
+
+    def _keep(self) -> int:
+        self._storage.on_wait(self._pulse)
+        try:
+            orders = self._introduce()
+        except FleetError as error:
+            self._supervisor.send("refused", exit_code=error.exit_code, message=str(error))
+            return 0
+        if orders is None and not self._known:
+            self._supervisor.send("refused", exit_code=0, message="this launch was withdrawn: nothing is started")
+            return 0
+        watch = self._storage.watch()
+        try:
+            self._prepare(watch)
+            self._tell_orders(orders, kind="go")
+            while self._finish is None and not self._orphaned:
+                self._wait(self.run_once())
+            return self._end()
+        finally:
+            watch.close()
+
+    def _introduce(self) -> GroupOrders | None:
+        """Make the group known, by compare-and-set of its launch token where it was launched."""
+        control, settings = self._storage.control, self._settings
+        if self._known:
+            return control.beat_group(settings.group_id, self._group)
+        reach("keeper.contact")
+        if settings.launch_token is not None:
+            return control.contact(settings.group_id, settings.launch_token, self._group)
+        if control.group(settings.group_id) is not None:
+            # A keeper before this one added it, and died before it could say so.
+            return control.beat_group(settings.group_id, self._group)
+        return control.add_group(
+            NewGroup(
+                group_id=settings.group_id,
+                pool=settings.pool,
+                target_size=settings.processes,
+                launch_token=settings.group_id,
+                process=self._group,
+                lease_seconds=settings.lease,
+                capabilities=settings.capabilities,
+                log_path=settings.log_path,
+            )
+        )
+
+    def _prepare(self, watch: Watch) -> None:
+        settings = self._settings
+        lanes = LearnedLanes(settings.offer(0, dict.fromkeys(self._handlers)), weighted=False)
+        self._watch = watch
+        self._beats = Heartbeats(settings, self._board, self._channels, self._storage)
+        self._batches = BatchWatch(settings, self._board, self._storage.queue)
+        self._waker = Waker(self._board, self._channels, self._storage, watch, lanes)
+        self._beat_at = boottime() + settings.heartbeat * random.uniform(0.5, 1.0)
+        self._maintain_at = boottime() + random.uniform(0.0, MAINTENANCE_INTERVAL / 2)
+
+    def run_once(self) -> float:
+        """Do what is due; return seconds until the next pass at the latest."""
+        self._pulse()
+        try:
+            self._write_deaths()
+            self._write_drains()
+            if boottime() >= self._beat_at:
+                self._beat()
+            if boottime() >= self._maintain_at:
+                self._maintain()
+            delay = min(self._batches.run_once(), self._waker.run_once())
+        except TROUBLE as error:
+            _log.warning("the database does not answer: %s; trying again", error)
+            delay = random.uniform(0.2, 1.0)
+        self._pulse()
+        return min(delay, self._beat_at - boottime(), self._maintain_at - boottime())
+
+    # Heartbeats and orders
+
+    def _beat(self) -> None:
+        self._stop_if_replaced()
+        beaten = self._beats.beat()
+        self._beat_at = boottime() + self._settings.heartbeat * (random.uniform(0.9, 1.0) if beaten else 0.2)
+        if not beaten:
+            return
+        orders = self._storage.control.beat_group(self._settings.group_id, self._group)
+        self._tell_orders(orders, kind="target")
+
+    def _tell_orders(self, orders: GroupOrders | None, kind: str) -> None:
+        """Tell the supervisor the target when it changed; a group that is to stop, or has ended, has none."""
+        if kind == "target" and orders == self._told:
+            return
+        stop = orders is None or orders.status not in LIVE_GROUPS
+        self._supervisor.send(kind, size=orders.target_size if orders and not stop else 0, stop=stop)
+        self._told = orders
+
+    def _stop_if_replaced(self) -> None:
+        if self._watch.replaced():
+            message = f"{self._storage.url} is another database than the one that was opened: everything is stopped"
+            self._supervisor.send("abort", exit_code=EXIT_DATABASE, message=message)
+
+    def _write_deaths(self) -> None:
+        while self._deaths:
+            death = self._deaths[0]
+            record_death(self._storage.registry, death)
+            self._deaths.pop(0)
+            self._supervisor.send("noted", incarnation=death.incarnation)
+
+    def _write_drains(self) -> None:
+        """Flag every worker `terminating`, those that register only now included."""
+        if self._drain is None:
+            return
+        for number, slot in enumerate(self._board.slots):
+            reading = slot.read()
+            if reading is None or not reading.is_registered or reading.incarnation in self._drained:
+                continue
+            self._storage.registry.begin_drain(
+                self._settings.worker_name(number),
+                incarnation=reading.incarnation,
+                reason=self._drain["reason"],
+                deadline=self._drain["deadline"],
+            )
+            self._drained.add(reading.incarnation)
+
+    # Maintenance
+
+    def _maintain(self) -> None:
+        self._maintain_at = boottime() + MAINTENANCE_INTERVAL * random.uniform(0.9, 1.1)
+        own = identify()
+        report = maintenance.run_pass(self._storage, Holder(f"{own.host}:{own.pid}", own), clock=_BeatingClock(self))
+        if report is None:
+            return
+        for line in (*report.rescued, *report.expired):
+            _log.warning("%s", line)
+        for line in report.errors:
+            _log.error("%s", line)
+
+    def beat_if_due(self) -> None:
+        """Pulse, and beat when it is time: called in the pauses of longer work."""
+        self._pulse()
+        if boottime() >= self._beat_at:
+            self._beat()
+
+    def _pulse(self) -> None:
+        self._board.keeper_pulse = now_ns()
+
+    # Listening
+
+    def _wait(self, seconds: float) -> None:
+        poll = select.poll()
+        descriptors = [self._supervisor.fileno(), self._workers.fileno(), self._waker.descriptor()]
+        for descriptor in descriptors:
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)
+        self._hear_supervisor()
+        self._hear_workers()
+
+    def _hear_supervisor(self) -> None:
+        for message in self._supervisor.receive():
+            if message is None:
+                self._orphaned = True
+            elif message["kind"] == "died":
+                self._deaths.append(Death.from_json(message["death"]))
+            elif message["kind"] == "drain":
+                self._drain = message
+            elif message["kind"] == "finish":
+                self._finish = message
+
+    def _hear_workers(self) -> None:
+        for message in self._workers.receive():
+            if message is None:
+                return
+            if message["kind"] == "idle":
+                self._waker.idle_notice()
+            elif message["kind"] == "counts":
+                self._add_counts(message)
+
+    def _add_counts(self, message: Message) -> None:
+        try:
+            self._storage.control.add_minutes(counts(message["rows"]))
+        except TROUBLE as error:
+            _log.warning("statistics of some tasks were not stored: %s", error)
+
+    def _end(self) -> int:
+        """Write what is left and mark the group ended; without a supervisor, leave at once: workers beat alone."""
+        if self._finish is None:
+            _log.warning("the supervisor is gone: its workers finish what they execute")
+            return 0
+        self._hear_workers()
+        control, group, exit_code = self._storage.control, self._settings.group_id, self._finish["exit_code"]
+        try:
+            self._patiently(self._write_deaths, "writing how workers ended")
+            self._patiently(lambda: control.end_group(group, exit_code=exit_code), "ending the group")
+        except TROUBLE as error:
+            _log.error("the group's end could not be written (%s): its lease will tell", error)
+            return 1
+        return 0
+
+    def _patiently(self, operation: Callable[[], object], what: str) -> None:
+        patiently(operation, what, self._settings.lease, self._clock, self._pulse)
+
+
+class _BeatingClock(SystemClock):
+    """A clock whose pauses are used for heartbeats: maintenance may take longer than one."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def sleep(self, seconds: float) -> None:
+        """Beat if it is time, then wait."""
+        self._keeper.beat_if_due()
+        super().sleep(seconds)

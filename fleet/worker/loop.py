@@ -1,0 +1,206 @@
+"""The life of a worker: register, claim, execute, record, drain, deregister."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from fleet.clock import SystemClock, boottime
+from fleet.domain.task import ClaimedTask
+from fleet.domain.worker import WorkerStatus
+from fleet.faultpoints import reach
+from fleet.storage.interfaces import Storage
+from fleet.worker.alone import LoneBeats
+from fleet.worker.batch import BatchRunner
+from fleet.worker.claims import Claims, LearnedLanes
+from fleet.worker.handlers import Handler
+from fleet.worker.membership import Membership
+from fleet.worker.orders import Orders
+from fleet.worker.patience import TROUBLE
+from fleet.worker.prefetch import Prefetch
+from fleet.worker.protocol import Channels, Link
+from fleet.worker.settings import WorkerSettings
+from fleet.worker.shared import Board, Ending, Phase
+
+UNTIL_EMPTY_WAIT = 0.5
+"""Seconds between two looks of a worker that is to end when nothing is left."""
+
+UNTIL_EMPTY_HORIZON = 60.0
+
+EXIT_ENDED = 0
+EXIT_TROUBLE = 70
+EXIT_REFUSED = 75
+
+_REASONS = {
+    Ending.DRAINED: "drained",
+    Ending.RECYCLED: "recycled",
+    Ending.EMPTY: "the queue is empty",
+    Ending.REFUSED: "refused",
+}
+_log = logging.getLogger("fleet.worker")
+
+
+class Worker:
+    """One worker: claims tasks, executes them one after the other, records how they ended.
+
+    Args:
+        settings: the group's settings.
+        number: its slot.
+        board: the group's shared memory.
+        channels: the group's descriptors.
+        open_storage: opens the database.
+        handlers: what it can execute, by name.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        number: int,
+        board: Board,
+        channels: Channels,
+        open_storage: Callable[[], Storage],
+        handlers: Mapping[str, Handler],
+    ) -> None:
+        self._settings = settings
+        self._slot = board.slots[number]
+        self._handlers = handlers
+        self._storage = open_storage()
+        self._keeper = Link.attach(channels.notices)
+        self._orders = Orders(settings, self._slot, channels.lifeline, channels.wakes[number])
+        self._member = Membership(settings, number, self._slot, self._storage, handlers, SystemClock())
+        self._lanes = LearnedLanes(settings.offer(number, handlers), settings.weighted)
+        self._claims = Claims(self._storage.queue, self._member, self._slot, self._lanes, settings.heartbeat)
+        self._prefetch = Prefetch(settings.prefetch)
+        name = settings.worker_name(number)
+        self._batches = BatchRunner(
+            self._slot,
+            board,
+            self._keeper,
+            self._claims,
+            self._orders,
+            handlers,
+            self._prefetch,
+            beat_alone=lambda: LoneBeats(open_storage, name, self._slot, settings.heartbeat),
+        )
+        self._ending = Ending.NONE
+        self._told_at = boottime()
+
+    def run(self) -> int:
+        """Live; return the exit code of the process."""
+        self._orders.listen(on_parent_gone=self._batches.supervisor_gone)
+        self._storage.on_wait(self._slot.beats)
+        try:
+            self._register()
+            while self._ending is Ending.NONE:
+                self._batches.run(self._claim() or self._wait_for_work())
+            return self._leave()
+        except TROUBLE as error:
+            _log.error("giving up: %s", error)
+            return EXIT_TROUBLE
+        finally:
+            self._storage.close()
+
+    def _register(self) -> None:
+        if not self._member.enrol(self._wanted):
+            self._ending = Ending.REFUSED
+            return
+        _log.info("registered, incarnation %s", self._member.claimant.incarnation)
+        defaults = [handler.defaults for handler in self._handlers.values()]
+        self._member.patiently(lambda: self._storage.queue.declare_handlers(defaults), "declaring handlers")
+        reach("worker.registered")
+
+    def _wanted(self) -> bool:
+        return self._orders.ending(0) is Ending.NONE
+
+    def _claim(self) -> tuple[ClaimedTask, ...]:
+        """Record what was executed, claim the next, and heed what the reply says of this worker itself."""
+        if self._ending is Ending.NONE:
+            self._ending = self._orders.ending(self._claims.recorded + len(self._claims.executed))
+        limit = self._limit()
+        if limit == 0 and not self._claims.executed:
+            if self._slot.is_unknown and self._ending is Ending.NONE:
+                self._start_over()
+            return ()
+        tasks, reply = self._claims.next(limit)
+        self._tell_keeper()
+        if reply is not None:
+            self._lanes.learn(self._storage.queue, reply.max_lane_id)
+            self._heed(reply.status)
+        return tasks
+
+    def _limit(self) -> int:
+        if self._ending is not Ending.NONE or self._slot.is_unknown or not self._member.is_confirmed():
+            return 0
+        limit = self._prefetch.size()
+        if self._settings.max_tasks is None:
+            return limit
+        return min(limit, max(1, self._settings.max_tasks - self._claims.recorded - len(self._claims.executed)))
+
+    def _heed(self, status: str | None) -> None:
+        if status == WorkerStatus.TERMINATING and self._ending is Ending.NONE:
+            self._ending = Ending.DRAINED
+            self._slot.drain = 1
+        elif status == WorkerStatus.TERMINATED:
+            self._ending, self._member.ended = Ending.DRAINED, True
+        elif status in (None, WorkerStatus.LOST):
+            self._start_over()
+
+    def _start_over(self) -> None:
+        if self._ending is not Ending.NONE:
+            self._member.ended = True
+        elif not self._member.start_over(self._wanted):
+            self._ending = Ending.REFUSED
+
+    def _wait_for_work(self) -> tuple[ClaimedTask, ...]:
+        """Say that this worker is idle, look once more, and wait to be woken; return what the look found."""
+        if self._ending is not Ending.NONE:
+            return ()
+        self._slot.enters(Phase.IDLE)
+        self._slot.idle = 1
+        self._keeper.send("idle")
+        # A task that came between the last claim and the idle mark has woken nobody.
+        tasks = self._claim()
+        if not tasks and self._ending is Ending.NONE and not self._is_over():
+            self._slot.enters(Phase.IDLE)
+            self._orders.wait(self._idle_wait())
+        self._slot.idle = 0
+        return tasks
+
+    def _idle_wait(self) -> float:
+        longest = min(UNTIL_EMPTY_WAIT, self._settings.idle_wait) if self._settings.until_empty else None
+        return (longest or self._settings.idle_wait) * random.uniform(0.8, 1.2)
+
+    def _is_over(self) -> bool:
+        """Return whether the worker ends because nothing is left to do, or soon to do."""
+        if not self._settings.until_empty:
+            return False
+        try:
+            left = self._storage.queue.unfinished(self._lanes.ids, UNTIL_EMPTY_HORIZON)
+        except TROUBLE as error:
+            _log.warning("looking for what is left failed: %s", error)
+            return False
+        if left == 0:
+            self._ending = Ending.EMPTY
+        return left == 0
+
+    def _leave(self) -> int:
+        """Record what is left, deregister, and tell the supervisor why."""
+        while self._claims.executed:
+            self._claim()
+        self._tell_keeper(last=True)
+        reason = "the supervisor is gone" if self._orders.alone else _REASONS[self._ending]
+        self._member.leave(reason)
+        _log.info("ended: %s; %d tasks", reason, self._claims.recorded)
+        self._slot.ending = self._ending
+        self._slot.enters(Phase.ENDED)
+        return EXIT_REFUSED if self._ending is Ending.REFUSED else EXIT_ENDED
+
+    def _tell_keeper(self, last: bool = False) -> None:
+        """Hand over the statistics, at most once per heartbeat; what the keeper misses is not counted."""
+        now = boottime()
+        if not last and now - self._told_at < self._settings.heartbeat:
+            return
+        self._told_at = now
+        while rows := self._claims.tally.take():
+            self._keeper.send("counts", rows=rows)

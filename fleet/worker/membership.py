@@ -1,0 +1,132 @@
+"""A worker's standing in the registry: which life it is in, whether that is confirmed, and its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from fleet.clock import Clock, boottime
+from fleet.domain.task import Claimant
+from fleet.domain.worker import WorkerStatus
+from fleet.errors import WorkerIdTaken
+from fleet.storage.interfaces import Storage
+from fleet.worker.enrolment import enrol, new_incarnation, registration
+from fleet.worker.patience import TROUBLE, patiently
+from fleet.worker.settings import WorkerSettings
+from fleet.worker.shared import Phase, Slot, nanoseconds, now_ns
+
+T = TypeVar("T")
+
+LEASES_OF_PATIENCE = 5
+
+_log = logging.getLogger("fleet.worker")
+
+
+class Membership:
+    """The registry's view of one worker, from the worker's side.
+
+    Args:
+        settings: the group's settings.
+        number: the worker's slot.
+        slot: its record in shared memory.
+        storage: the store.
+        handlers: names of what it can execute.
+        clock: for pauses.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        number: int,
+        slot: Slot,
+        storage: Storage,
+        handlers: Iterable[str],
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._number = number
+        self._slot = slot
+        self._storage = storage
+        self._handlers = tuple(handlers)
+        self._clock = clock
+        self._read_until = 0.0
+        self.patience = settings.lease * LEASES_OF_PATIENCE
+        self.ended = False
+        self.claimant = self._claimant(slot.incarnation or new_incarnation())
+
+    def _claimant(self, incarnation: str) -> Claimant:
+        return Claimant(self._settings.worker_name(self._number), incarnation, self._settings.lease)
+
+    def enrol(self, wanted: Callable[[], bool]) -> bool:
+        """Register the present incarnation.
+
+        Args:
+            wanted: asked while a predecessor's lease is waited out; False gives up.
+
+        Returns:
+            False when it gave up, or another live worker has the id (which is logged).
+        """
+        new = registration(self._settings, self._number, self.claimant.incarnation, self._handlers)
+        asked = now_ns()
+
+        def still_wanted() -> bool:
+            self._slot.beats()
+            return wanted()
+
+        try:
+            enrolled = self.patiently(lambda: enrol(self._storage, new, self._clock, still_wanted), "registering")
+        except WorkerIdTaken as taken:
+            _log.error("%s", taken)
+            enrolled = False
+        self.ended = not enrolled
+        if enrolled:
+            self._slot.fence_at = 0
+            self._slot.lease_end = asked + nanoseconds(self._settings.lease)
+        return enrolled
+
+    def start_over(self, wanted: Callable[[], bool]) -> bool:
+        """Register as a new incarnation, after the registry has given up or forgotten this one; see `enrol`.
+
+        Its claims are void: whoever rescued them decides, not this worker.
+        """
+        _log.warning("the registry does not know this life of the worker any more: registering anew")
+        incarnation = new_incarnation()
+        self._slot.enters(Phase.STARTING)
+        self._slot.set_incarnation(incarnation)
+        self.claimant = self._claimant(incarnation)
+        return self.enrol(wanted)
+
+    def is_confirmed(self) -> bool:
+        """Return whether the worker may claim: past the end of its lease it fences itself until a beat gets through.
+
+        Where the store allows it, a read of the worker's own row stands for the beat: another's long write lock is no
+        partition.
+        """
+        now = boottime()
+        if now * 1e9 <= self._slot.lease_end or now <= self._read_until:
+            return True
+        if not self._storage.tolerates_slow_writes:
+            return False
+        try:
+            seen = self._storage.registry.verify(self.claimant.worker_id, self.claimant.incarnation)
+        except TROUBLE as error:
+            _log.warning("the lease is over and the registry cannot be read (%s): claiming nothing", error)
+            return False
+        if seen.known and seen.status is WorkerStatus.ACTIVE:
+            self._read_until = now + self._settings.heartbeat
+        # Anything else is told by the claim itself, which then gets nothing.
+        return True
+
+    def leave(self, reason: str) -> None:
+        """Deregister; what is still claimed goes back to the queue in the same transaction."""
+        if self.ended:
+            return
+        self.ended = True
+        claimant = self.claimant
+        end = self._storage.registry.end
+        self.patiently(lambda: end(claimant.worker_id, claimant.incarnation, reason=reason), "deregistering")
+
+    def patiently(self, operation: Callable[[], T], what: str) -> T:
+        """Run a transaction, again and again for some leases while the database does not answer."""
+        return patiently(operation, what, self.patience, self._clock, self._slot.beats)

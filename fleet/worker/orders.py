@@ -1,0 +1,128 @@
+"""What tells a worker to end, and the one place where it waits."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from fleet.clock import boottime
+from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
+from fleet.worker.settings import WorkerSettings
+from fleet.worker.shared import Ending, Slot, nanoseconds, now_ns
+
+_PAGE_MB = resource.getpagesize() / 1_048_576
+
+
+class Orders:
+    """Listens to the supervisor, to signals, and to the limits of the worker's own life.
+
+    Args:
+        settings: the group's settings.
+        slot: the worker's record.
+        lifeline: a descriptor that is at its end when the supervisor is gone.
+        wake: the event counter by which the worker is woken.
+    """
+
+    def __init__(self, settings: WorkerSettings, slot: Slot, lifeline: int, wake: int) -> None:
+        self._settings = settings
+        self._slot = slot
+        self._lifeline = lifeline
+        self._wake = wake
+        self._began = boottime()
+        self._signalled = False
+        self._on_parent_gone: Callable[[], None] = lambda: None
+        self.alone = False
+
+    def listen(self, on_parent_gone: Callable[[], None]) -> None:
+        """Begin to listen to signals; `on_parent_gone` is called, in the main thread, when the supervisor dies."""
+        self._on_parent_gone = on_parent_gone
+        signal.signal(signal.SIGTERM, self._hear_signal)
+        signal.signal(signal.SIGINT, self._hear_signal)
+        signal.signal(PARENT_GONE, self._hear_parent_gone)
+        ask_for_news_of_parent()
+
+    def _hear_signal(self, _number: int, _frame: object) -> None:
+        self._signalled = True
+        os.eventfd_write(self._wake, 1)
+
+    def _hear_parent_gone(self, _number: int, _frame: object) -> None:
+        if not self.alone and self._lifeline_ended():
+            self.alone = True
+            os.eventfd_write(self._wake, 1)
+            self._on_parent_gone()
+
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether an order to drain is in force: nothing further is begun."""
+        return self._signalled or self.alone or self._slot.drain != 0
+
+    @property
+    def execution_should_stop(self) -> bool:
+        """Whether the present execution should end early: its claim is gone, or the drain has a deadline."""
+        slot = self._slot
+        lost = slot.stop_token == slot.token and slot.stop_task == slot.task_id
+        return lost or (slot.drain != 0 and slot.drain_deadline != 0)
+
+    def ending(self, executed: int) -> Ending:
+        """Return why the worker is to end now, if it is.
+
+        Args:
+            executed: tasks that it has executed so far.
+        """
+        if not self.alone:
+            self.alone = self._lifeline_ended()
+        if self.told_to_stop:
+            return Ending.DRAINED
+        return Ending.RECYCLED if self._has_served(executed) else Ending.NONE
+
+    def _has_served(self, executed: int) -> bool:
+        settings = self._settings
+        return (
+            (settings.max_tasks is not None and executed >= settings.max_tasks)
+            or (settings.max_age is not None and boottime() - self._began >= settings.max_age)
+            or (settings.max_memory_mb is not None and _memory_mb() >= settings.max_memory_mb)
+        )
+
+    def _lifeline_ended(self) -> bool:
+        return _readable([self._lifeline], 0.0)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until somebody wakes the worker or the supervisor goes; return whether that was so.
+
+        The pulse goes on meanwhile.
+        """
+        deadline = now_ns() + nanoseconds(seconds)
+        while not self.told_to_stop:
+            left = (deadline - now_ns()) / 1e9
+            if left <= 0:
+                return False
+            if _readable([self._wake, self._lifeline], min(left, self._settings.heartbeat)):
+                self._forget_wakes()
+                return True
+            self._slot.beats()
+        return True
+
+    def _forget_wakes(self) -> None:
+        try:
+            os.eventfd_read(self._wake)
+        except BlockingIOError:
+            return
+
+
+def _readable(descriptors: list[int], seconds: float) -> bool:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
+def _memory_mb() -> float:
+    """Return the resident memory of this process, 0 where unknown."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_MB
+    except OSError:
+        return 0.0

@@ -1,0 +1,37 @@
+"""How many tasks one claim should bring."""
+
+from __future__ import annotations
+
+from fleet.domain.task import MAX_BATCH
+
+BATCH_SECONDS = 0.05
+"""The work that one claim brings, when its size adapts: more gains nothing and keeps others from it."""
+
+_WEIGHT = 0.3
+
+
+class Prefetch:
+    """Sizes claims so that a batch is about 50 ms of work, by a moving average of measured executions.
+
+    Args:
+        fixed: always so many; None adapts, beginning with one.
+    """
+
+    def __init__(self, fixed: int | None = None) -> None:
+        self._fixed = fixed
+        self._mean: float | None = None
+        self._last = 0
+
+    def size(self) -> int:
+        """Return how many tasks to claim; at most twice as many as before, since one measurement says little."""
+        if self._fixed is not None:
+            return self._fixed
+        if self._mean is None:
+            return 1
+        fitting = MAX_BATCH if self._mean * MAX_BATCH <= BATCH_SECONDS else int(BATCH_SECONDS / self._mean)
+        self._last = max(1, min(fitting, 2 * max(self._last, 1)))
+        return self._last
+
+    def learn(self, seconds: float) -> None:
+        """Take note of how long one execution took."""
+        self._mean = seconds if self._mean is None else self._mean + _WEIGHT * (seconds - self._mean)

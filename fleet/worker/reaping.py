@@ -1,0 +1,64 @@
+"""Processes that ended under a supervisor: its own children, and orphans that it adopts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fleet.worker.enforcement import kill_session
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended.
+
+    Attributes:
+        pid: which.
+        code: its exit code, None when a signal ended it.
+        signal: the signal, None when it exited.
+        peak_kb: its largest resident memory in KiB.
+    """
+
+    pid: int
+    code: int | None
+    signal: int | None
+    peak_kb: int
+
+    @property
+    def manner(self) -> str:
+        """How it ended, in words."""
+        return f"exited with code {self.code}" if self.signal is None else f"died of signal {self.signal}"
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent dies (Linux), so that they are reaped."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "prctl"):
+        library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:
+    """Yield every child that has ended.
+
+    A child is looked at first and collected by its pid: no exit status is ever taken for another's. What a process of
+    the group has left in its process group is ended before its pid becomes free.
+
+    Args:
+        is_own: whether a pid is of the group, not an adopted orphan.
+    """
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None:
+            return
+        if is_own(found.si_pid) and os.getpgid(found.si_pid) == found.si_pid:
+            kill_session(found.si_pid)
+        pid, status, usage = os.wait4(found.si_pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        yield Exit(pid, code if code >= 0 else None, -code if code < 0 else None, usage.ru_maxrss)

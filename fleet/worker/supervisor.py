@@ -1,0 +1,280 @@
+"""The supervisor: parent of a worker group. Starts, watches, kills and replaces; opens no database, has no threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import uuid
+from collections.abc import Callable
+
+from fleet.clock import SystemClock, boottime
+from fleet.worker.children import Launcher
+from fleet.worker.enforcement import interruption, kill_if, next_timeout, verdict
+from fleet.worker.group import Group
+from fleet.worker.loop import EXIT_REFUSED
+from fleet.worker.post import KeeperPost
+from fleet.worker.protocol import Death, Message, Reason
+from fleet.worker.reaping import Exit, adopt_orphans, reap
+from fleet.worker.roster import Place, Roster
+from fleet.worker.shared import Ending, Phase, Slot, nanoseconds, now_ns
+
+LONGEST_TICK = 0.5
+ASLEEP_AFTER = 3.0
+KEEPER_ATTEMPTS = 5
+FINISHING_TIME = 10.0
+
+_DRAINING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_log = logging.getLogger("fleet.supervisor")
+
+
+class Supervisor:
+    """Runs one worker group to its end.
+
+    Args:
+        group: the group.
+        say: prints one line for whoever started the group.
+    """
+
+    def __init__(self, group: Group, say: Callable[[str], None]) -> None:
+        self._group = group
+        self._settings = group.settings
+        self._slots = group.board.slots
+        self._say = say
+        self._clock = SystemClock()
+        self._roster = Roster(group.settings.processes)
+        self._keeper = KeeperPost(group.board, group.settings.heartbeat)
+        self._target: int | None = None
+        self._draining = False
+        self._signals = 0
+        self._exit_code = 0
+        self._over = False
+        self._ticked_at = self._awake_since = boottime()
+        self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def parent_only(self) -> tuple[int, ...]:
+        """Return descriptors that no child may keep."""
+        link = self._keeper.fileno()
+        return (self._wakeup, self._wakeup_end, *([] if link is None else [link]))
+
+    def run(self, launcher: Launcher) -> int:
+        """Run until the group has ended; return the exit code.
+
+        Args:
+            launcher: makes the group's processes.
+        """
+        adopt_orphans()
+        self._listen()
+        while not self._over and not (self._target is not None and self._roster.is_over):
+            self._tick(launcher)
+        self._finish()
+        return self._exit_code
+
+    def _listen(self) -> None:
+        signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
+        for number in (*_DRAINING_SIGNALS, signal.SIGCHLD):
+            # Under nohup SIGHUP is ignored, and stays so.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda _number, _frame: None)
+
+    def _tick(self, launcher: Launcher) -> None:
+        """Do what is due, then wait for the next thing to happen."""
+        now = boottime()
+        if now - self._ticked_at > ASLEEP_AFTER:
+            self._awake_since = now
+        self._keeper.start_if_due(launcher, now)
+        self._start_workers(launcher, now)
+        self._enforce(now - self._awake_since)
+        self._keeper.kill_if_stuck(now - self._awake_since)
+        self._wait(self._until_next(now))
+        self._ticked_at = boottime()
+        self._hear_keeper()
+        self._hear_signals()
+        self._reap()
+
+    def _until_next(self, now: float) -> float:
+        moments = [
+            now + LONGEST_TICK,
+            self._roster.next_start(),
+            self._keeper.start_at if not self._keeper.pid else None,
+        ]
+        timeouts = (next_timeout(slot) for slot in self._slots)
+        moments += [timeout / 1e9 for timeout in timeouts if timeout is not None]
+        return min(moment for moment in moments if moment is not None) - now
+
+    def _wait(self, seconds: float) -> None:
+        poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        link = self._keeper.fileno()
+        if link is not None:
+            poll.register(link, select.POLLIN)
+        poll.poll(max(1.0, seconds * 1000))
+
+    # Workers
+
+    def _start_workers(self, launcher: Launcher, now: float) -> None:
+        if self._target is None:
+            return
+        for place in self._roster.due(self._target, now):
+            slot = self._slots[place.number]
+            slot.clear()
+            slot.set_incarnation(uuid.uuid4().hex)
+            slot.enters(Phase.STARTING)
+            place.started(launcher.start_worker(place.number), now)
+            slot.pid = place.pid or 0
+
+    def _enforce(self, awake: float) -> None:
+        for place in self._roster.running:
+            slot = self._slots[place.number]
+            place.draining = place.draining or bool(slot.drain)
+            self._judge(place, lambda slot: verdict(slot, now_ns(), awake, self._settings.lease))
+
+    def _judge(self, place: Place, judge: Callable[[Slot], Reason | None]) -> None:
+        """Kill a worker if the verdict on it says so."""
+        slot = self._slots[place.number]
+        if place.pid is None or place.sentence is not None or judge(slot) is None:
+            return
+        place.sentence = kill_if(place.pid, slot, lambda: judge(slot), self._clock)
+        if place.sentence is not None:
+            name = self._settings.worker_name(place.number)
+            _log.warning("killed worker %s, task %d: %s", name, slot.task_id, place.sentence)
+
+    def _reap(self) -> None:
+        for ended in reap(self._is_own):
+            if ended.pid == self._keeper.pid:
+                self._keeper_ended(ended)
+            elif (place := self._roster.of(ended.pid)) is not None:
+                self._worker_ended(place, ended)
+
+    def _is_own(self, pid: int) -> bool:
+        return pid == self._keeper.pid or self._roster.of(pid) is not None
+
+    def _worker_ended(self, place: Place, ended: Exit) -> None:
+        slot, now = self._slots[place.number], boottime()
+        said_goodbye = slot.phase == Phase.ENDED and ended.signal is None
+        reason = place.sentence or (Reason.NORMAL if said_goodbye else Reason.CRASH)
+        place.draining = place.draining or bool(slot.drain)
+        place.ended(reason, Ending(slot.ending) if said_goodbye else Ending.NONE, now)
+        if ended.code == EXIT_REFUSED:
+            self._exit_code = 1
+        if not said_goodbye:
+            self._keeper.report(self._death(place, slot, reason, ended))
+            if reason is Reason.CRASH:
+                name = self._settings.worker_name(place.number)
+                _log.warning("worker %s (pid %d) %s, task %d", name, ended.pid, ended.manner, _executing(slot))
+        slot.phase = Phase.VACANT
+        slot.idle = 0
+
+    def _death(self, place: Place, slot: Slot, reason: Reason, ended: Exit) -> Death:
+        executing = _executing(slot) != 0
+        return Death(
+            slot=place.number,
+            worker_id=self._settings.worker_name(place.number),
+            incarnation=slot.incarnation,
+            reason=reason,
+            exit_code=ended.code,
+            signal=ended.signal,
+            peak_kb=ended.peak_kb,
+            task_id=slot.task_id if executing else 0,
+            token=slot.token if executing else 0,
+            seconds=(now_ns() - slot.started) / 1e9 if executing else 0.0,
+            timeout=slot.timeout / 1e9,
+            retry_in=None if slot.retry_in < 0 else slot.retry_in / 1e9,
+        )
+
+    # The keeper
+
+    def _hear_keeper(self) -> None:
+        for message in self._keeper.receive():
+            self._obey(message)
+
+    def _obey(self, message: Message) -> None:
+        kind = message["kind"]
+        if kind in ("go", "target"):
+            self._target = 0 if self._draining else min(message["size"], self._settings.processes)
+            if message["stop"]:
+                self._drain("the group is stopped")
+        elif kind == "refused" and not self._keeper.known:
+            self._abort(message["exit_code"], message["message"])
+        elif kind == "refused":
+            _log.warning("the new keeper cannot work: %s", message["message"])
+        elif kind == "abort":
+            self._abort(message["exit_code"], message["message"])
+
+    def _keeper_ended(self, ended: Exit) -> None:
+        # What it said last may still be unread.
+        self._hear_keeper()
+        self._keeper.ended(boottime())
+        if self._over:
+            return
+        _log.warning("the keeper (pid %d) %s: starting another", ended.pid, ended.manner)
+        if not self._keeper.known and self._keeper.short_lives >= KEEPER_ATTEMPTS:
+            self._abort(1, f"the keeper died {KEEPER_ATTEMPTS} times before it had begun; see the log above")
+
+    def _abort(self, exit_code: int, message: str) -> None:
+        """End the group at once, with one line; what runs is killed and left to the rescue."""
+        self._exit_code, self._over = exit_code, True
+        self._say(message if exit_code == 0 else f"error: {message}")
+
+    # Ending
+
+    def _hear_signals(self) -> None:
+        try:
+            numbers = os.read(self._wakeup, 4096)
+        except BlockingIOError:
+            return
+        for number in numbers:
+            if number == signal.SIGHUP:
+                self._drain("hangup")
+            elif number in _DRAINING_SIGNALS:
+                self._signals += 1
+                self._heed_signal(signal.Signals(number).name)
+
+    def _heed_signal(self, name: str) -> None:
+        busy = sum(slot.phase in (Phase.EXECUTING, Phase.RECORDING) for slot in self._slots)
+        if self._signals == 1:
+            if busy:
+                self._say(f"draining: waiting for {busy} tasks; signal again to interrupt them")
+            self._drain(f"signal {name}")
+        elif self._signals == 2:
+            self._say(f"interrupting {busy} tasks: they go back to the queue")
+            for place in self._roster.running:
+                self._judge(place, interruption)
+
+    def _drain(self, reason: str) -> None:
+        """Let every worker finish what it executes and go; nobody is replaced any more."""
+        if self._draining:
+            return
+        self._draining, self._target = True, 0
+        timeout = self._settings.drain_timeout
+        for place in self._roster.places:
+            place.retire()
+        for place in self._roster.running:
+            slot = self._slots[place.number]
+            if timeout is not None:
+                slot.drain_deadline = now_ns() + nanoseconds(timeout)
+            slot.drain, place.draining = 1, True
+            self._group.channels.wake(place.number)
+        self._keeper.drain(reason, timeout)
+
+    def _finish(self) -> None:
+        """End what is left, and let the keeper write the group's end."""
+        for place in self._roster.running:
+            self._judge(place, lambda _slot: Reason.ABORTED)
+        aborted, self._over = self._over, True
+        if self._keeper.known and not aborted:
+            self._keeper.finish(self._exit_code)
+        deadline = boottime() + self._settings.lease + FINISHING_TIME
+        while self._roster.running or self._keeper.pid is not None:
+            if boottime() > deadline or (aborted and not self._roster.running):
+                self._keeper.kill()
+            self._wait(0.1)
+            self._hear_signals()
+            self._hear_keeper()
+            self._reap()
+        signal.set_wakeup_fd(-1)
+
+
+def _executing(slot: Slot) -> int:
+    return slot.task_id if slot.phase == Phase.EXECUTING else 0

@@ -1,0 +1,49 @@
+"""What a worker has done since it last said so: statistics by queue and handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.storage.interfaces import MinuteCount
+from fleet.worker.executor import Execution
+
+_ROWS_PER_MESSAGE = 200
+
+
+@dataclass(slots=True)
+class _Row:
+    done: int = 0
+    failed: int = 0
+    busy_seconds: float = 0.0
+    max_seconds: float = 0.0
+
+
+class Tally:
+    """Counts executions whose end was recorded."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], _Row] = {}
+
+    def add(self, execution: Execution) -> None:
+        """Count one execution."""
+        claimed = execution.claimed
+        row = self._rows.setdefault((claimed.queue, claimed.task), _Row())
+        if execution.failed:
+            row.failed += 1
+        else:
+            row.done += 1
+        row.busy_seconds += execution.seconds
+        row.max_seconds = max(row.max_seconds, execution.seconds)
+
+    def take(self) -> list[list[Any]]:
+        """Return some of the rows as JSON values, and forget them; empty when there are none."""
+        taken = list(self._rows.items())[:_ROWS_PER_MESSAGE]
+        for key, _row in taken:
+            del self._rows[key]
+        return [[*key, row.done, row.failed, row.busy_seconds, row.max_seconds] for key, row in taken]
+
+
+def counts(rows: list[list[Any]]) -> list[MinuteCount]:
+    """Return the counts that `Tally.take` told."""
+    return [MinuteCount(*row) for row in rows]

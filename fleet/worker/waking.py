@@ -1,0 +1,90 @@
+"""Waking idle workers when there is something to do: only while somebody is idle does the keeper watch."""
+
+from __future__ import annotations
+
+from fleet.clock import boottime
+from fleet.storage.interfaces import Storage, Watch
+from fleet.worker.claims import LearnedLanes
+from fleet.worker.protocol import Channels
+from fleet.worker.shared import Board
+
+BETWEEN_LOOKS = 0.001
+WHILE_BUSY = 1.0
+"""Seconds between two looks for due tasks while nobody is idle."""
+
+
+class Waker:
+    """Watches the queue for the idle workers of the group.
+
+    Args:
+        board: the group's shared memory.
+        channels: the group's descriptors.
+        storage: the store.
+        watch: notices commits.
+        lanes: what the group's workers serve.
+    """
+
+    def __init__(self, board: Board, channels: Channels, storage: Storage, watch: Watch, lanes: LearnedLanes) -> None:
+        self._board = board
+        self._channels = channels
+        self._queue = storage.queue
+        self._watch = watch
+        self._lanes = lanes
+        self._watching = False
+        self._look_wanted = True
+        self._looked_at = float("-inf")
+        self._due_at: float | None = None
+
+    def descriptor(self) -> int | None:
+        """Return what to listen to for commits; None while nobody is idle."""
+        return self._watch.fileno() if self._watching else None
+
+    def idle_notice(self) -> None:
+        """Take note that a worker became idle: what came just before that is looked for."""
+        self._look_wanted = True
+
+    def run_once(self) -> float:
+        """Wake as many idle workers as there is work for; return seconds until the next pass at the latest."""
+        idle = [number for number, slot in enumerate(self._board.slots) if slot.idle]
+        if not idle:
+            self._watching = False
+            return self._promote_while_busy()
+        now = boottime()
+        if now - self._looked_at < BETWEEN_LOOKS:
+            return BETWEEN_LOOKS
+        # The baseline is taken before the look: what is committed after it shows as a change.
+        changed = self._watch.changed()
+        if changed or self._look_wanted or not self._watching or self._is_due(now):
+            self._watching = True
+            self._look_wanted = False
+            self._looked_at = now
+            self._look(idle)
+        return min(self._watch.poll_interval(), self._until_due())
+
+    def _look(self, idle: list[int]) -> None:
+        self._promote_if_due()
+        self._lanes.learn(self._queue)
+        found = self._queue.claimable(self._lanes.ids, len(idle)) if self._lanes.ids else 0
+        for number in idle[:found]:
+            self._board.slots[number].idle = 0
+            self._channels.wake(number)
+
+    def _promote_if_due(self) -> None:
+        due_in = self._queue.next_due_in()
+        if due_in is not None and due_in <= 0:
+            self._queue.promote()
+            due_in = self._queue.next_due_in()
+        self._due_at = None if due_in is None else boottime() + due_in
+
+    def _is_due(self, now: float) -> bool:
+        return self._due_at is not None and now >= self._due_at
+
+    def _until_due(self) -> float:
+        return float("inf") if self._due_at is None else max(BETWEEN_LOOKS, self._due_at - boottime())
+
+    def _promote_while_busy(self) -> float:
+        now = boottime()
+        if now - self._looked_at >= WHILE_BUSY:
+            self._looked_at = now
+            self._promote_if_due()
+        return WHILE_BUSY

@@ -1,0 +1,30 @@
+"""Make rows older by writing older times, so that no test waits for a lease to end."""
+
+from sqlalchemy import Table, text
+
+from fleet.storage.interfaces import Storage
+from fleet.storage.tables import metadata
+from fleet.storage.types import UtcTime
+
+_OLDER = {
+    "sqlite": "strftime('%Y-%m-%dT%H:%M:%fZ', {column}, '-{seconds:.3f} seconds')",
+    "postgresql": "{column} - make_interval(secs => {seconds:.3f})",
+}
+
+
+def age(store: Storage, seconds: float) -> None:
+    """Make everything in the database `seconds` older, as if so much time had passed since.
+
+    The statistics by minute stay: their time is a key that names whole minutes.
+    """
+    with store.transaction() as transaction:
+        connection = transaction.connection
+        for table in metadata.sorted_tables:
+            assignments = _assignments(table, connection.dialect.name, seconds)
+            if assignments and table.name != "work_minute":
+                connection.execute(text(f"UPDATE {table.name} SET {assignments}"))
+
+
+def _assignments(table: Table, dialect: str, seconds: float) -> str:
+    columns = [column.name for column in table.columns if isinstance(column.type, UtcTime)]
+    return ", ".join(f"{name} = {_OLDER[dialect].format(column=name, seconds=seconds)}" for name in columns)

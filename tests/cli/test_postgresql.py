@@ -1,0 +1,58 @@
+"""The same commands on PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet.domain.group import NewGroup
+from fleet.domain.task import HandlerDefaults
+from fleet.process import identify
+from tests.cli.conftest import Command
+from tests.cli.test_registry import register
+from tests.databases import opened
+
+
+@pytest.fixture(autouse=True)
+def location(postgres_url: str, folder: object, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name the server's database in the environment."""
+    monkeypatch.setenv("FLEET_DB", postgres_url)
+    return postgres_url
+
+
+def test_queue_on_a_server(fleet: Command) -> None:
+    """Enqueue, list and show give the same documents as on SQLite."""
+    done = fleet("enqueue", "count", "--payload", '{"path": "é"}', "--requires", "gpu=2", "--count", "2", "--json")
+    assert done.document == {"ids": [1, 2], "existing": []}
+    listed = fleet("tasks", "--json").document
+    assert [(row["id"], row["status"], row["requires"]) for row in listed] == [
+        (2, "pending", {"gpu": 2}),
+        (1, "pending", {"gpu": 2}),
+    ]
+    shown = fleet("task", "show", 1, "--json").document
+    assert shown["payload"] == {"path": "é"}
+    assert len(shown["created_at"]) == len("2026-01-01T00:00:00.000Z")
+    assert fleet("task", "wait", 1, "--timeout", "0").code == 4
+
+
+def test_registry_on_a_server(fleet: Command, location: str) -> None:
+    """Workers, groups, handlers and status are read as on SQLite; numbers are numbers and times are texts."""
+    storage = opened(location)
+    register(storage, "w", capabilities={"gpu": 1})
+    storage.control.add_group(NewGroup("g", "default", 1, "token", identify(), 20, {}))
+    storage.queue.declare_handlers([HandlerDefaults("count", "q", {"gpu": 1}, 5, 30.0, None, "(path)")])
+    storage.close()
+    (worker,) = fleet("workers", "--json").document
+    assert (worker["state"], worker["capabilities"], worker["handlers"]) == ("ready", {"gpu": 1}, ["count"])
+    assert isinstance(worker["heartbeat_age_seconds"], float)
+    assert worker["started_at"].endswith("Z")
+    assert fleet("groups", "--json").document[0]["status"] == "running"
+    assert "count" in {row["name"] for row in fleet("handlers", "--json").document}
+    status = fleet("status", "--json")
+    assert (status.code, status.document["workers"]["ready"]) == (0, 1)
+
+
+def test_schema_on_a_server(fleet: Command) -> None:
+    """`init` finds the tables there; `db current` names the schema."""
+    assert fleet("init", "--json").document["schema"] == "0001"
+    assert fleet("db", "current", "--json").document["schema"] == "0001"
+    assert fleet("db", "upgrade", "--json").document["changed"] is False

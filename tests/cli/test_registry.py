@@ -1,0 +1,151 @@
+"""`fleet workers`, `fleet groups`, `fleet handlers`, `fleet status`, and `fleet` itself."""
+
+from __future__ import annotations
+
+from fleet import process as processes
+from fleet.domain.group import NewGroup
+from fleet.domain.liveness import ProcessIdentity
+from fleet.domain.task import HandlerDefaults, NewTask
+from fleet.domain.worker import WorkerRegistration
+from fleet.process import identify
+from fleet.storage.interfaces import Holder, SettingsChange, Storage
+from tests.cli.conftest import Command
+
+
+def register(storage: Storage, name: str, process: ProcessIdentity | None = None, **more: object) -> None:
+    """Register a worker of this very process, or of another."""
+    values = {"handlers": ("count",), "log_path": f"/logs/{name}.log", **more}
+    storage.registry.register(
+        WorkerRegistration(name, f"{name}-1", "default", process or identify(), 5, 20, **values),  # type: ignore[arg-type]
+        processes.is_dead,
+    )
+
+
+def dead() -> ProcessIdentity:
+    """Return the identity of a process of this host that is certainly gone."""
+    mine = identify()
+    return ProcessIdentity(mine.host, mine.boot_id, mine.pid_namespace, mine.pid, 1)
+
+
+def target(storage: Storage, workers: int) -> None:
+    """Store a target for the pool `default`."""
+    change = SettingsChange(policy="fixed", settings={"target_workers": workers})
+    held = storage.control.begin_pass("default", Holder("test", identify()), change, 30, processes.is_dead)
+    storage.control.end_pass(held)
+
+
+def test_workers_are_listed_with_their_logs(fleet: Command, database: Storage) -> None:
+    """`workers` names state, beat, process and log file of each; JSON has the view's columns."""
+    register(database, "b")
+    register(database, "a", capabilities={"gpu": 1})
+    lines = fleet("workers").out.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [["a", "default", "ready"], ["b", "default", "ready"]]
+    assert lines[1].endswith("/logs/a.log")
+    rows = fleet("workers", "--json").document
+    (view, *_) = database.control.view("fleet_workers")
+    assert rows[0].keys() == {name.removesuffix("_json") for name in view}
+    assert (rows[0]["capabilities"], rows[0]["handlers"], rows[0]["pid"]) == ({"gpu": 1}, ["count"], identify().pid)
+
+
+def test_killed_worker_shows_dead_at_once(fleet: Command, database: Storage) -> None:
+    """A worker whose process is certainly gone is dead before its lease is over, and no status calls it live (MO01)."""
+    register(database, "gone", dead())
+    register(database, "here")
+    states = {row["worker_id"]: row["state"] for row in fleet("workers", "--json").document}
+    assert states == {"gone": "dead", "here": "ready"}
+    status = fleet("status", "--json")
+    assert (status.code, status.document["workers"]["ready"], status.document["workers"]["dead"]) == (1, 1, 1)
+    assert "worker gone is dead" in status.document["problems"][0]
+
+
+def test_ended_workers_are_shown_when_asked(fleet: Command, database: Storage) -> None:
+    """Ended workers are left out unless `--all` is given."""
+    register(database, "w")
+    database.registry.end("w", "w-1", reason="drained")
+    assert fleet("workers", "--json").document == []
+    assert fleet("workers").out == "no workers\n"
+    assert fleet("workers", "--all", "--json").document[0]["state"] == "terminated"
+
+
+def test_groups_tell_why_one_failed(fleet: Command, database: Storage) -> None:
+    """`groups` shows each group with its reason, newest first."""
+    for name in ("g1", "g2"):
+        database.control.add_group(NewGroup(name, "default", 2, f"token-{name}", identify(), 20, {}))
+    database.control.fail_group("g2", error="ModuleNotFoundError: No module named 'jobs'", exit_code=2)
+    rows = {row["group_id"]: row for row in fleet("groups", "--json").document}
+    assert (rows["g1"]["status"], rows["g1"]["target_size"]) == ("running", 2)
+    assert (rows["g2"]["status"], rows["g2"]["exit_code"]) == ("failed", 2)
+    assert "ModuleNotFoundError: No module named 'jobs'" in fleet("groups").out
+
+
+def test_handlers_tell_who_offers_them(fleet: Command, database: Storage) -> None:
+    """`handlers` lists built-in and registered ones with their defaults and the number of live workers."""
+    register(database, "w")
+    database.queue.declare_handlers([HandlerDefaults("count", "q", {"gpu": 1}, 5, 30.0, None, "(path)")])
+    rows = {row["name"]: row for row in fleet("handlers", "--json").document}
+    assert {"fleet.noop", "fleet.echo", "fleet.sleep", "fleet.fail", "count"} <= rows.keys()
+    count = rows["count"]
+    assert (count["queue"], count["requires"], count["max_attempts"], count["workers"]) == ("q", {"gpu": 1}, 5, 1)
+    assert "count" in fleet("handlers").out
+
+
+def test_status_of_an_empty_fleet(fleet: Command, database: Storage) -> None:
+    """Nothing to do and nobody there is healthy and exits 0 (MO03)."""
+    done = fleet("status")
+    assert done.code == 0
+    assert done.out.splitlines()[0].endswith("fleet.db: healthy")
+
+
+def test_status_with_a_backlog_and_nobody(fleet: Command, database: Storage) -> None:
+    """Waiting tasks without a worker exit 1 and say why nothing runs (MO03, SC23)."""
+    database.queue.enqueue([NewTask("count")] * 2)
+    done = fleet("status")
+    assert done.code == 1
+    assert "problem: 2 tasks wait, no worker is live and no pool says how many there should be" in done.out
+    document = fleet("status", "--json").document
+    assert (document["healthy"], document["tasks"]["pending"]) == (False, 2)
+    assert document["oldest_waiting_seconds"] >= 0
+    assert document["handlers"][0]["offered_by"] == []
+
+
+def test_status_of_a_pool(fleet: Command, database: Storage) -> None:
+    """A pool's line has its policy, what it asks for and what it has; scaled to zero is healthy."""
+    database.queue.enqueue([NewTask("count")])
+    target(database, 3)
+    assert "pool     default: policy fixed wants 3, has 0" in fleet("status").out
+    target(database, 0)
+    done = fleet("status")
+    assert done.code == 0
+    assert "note: 1 task waits: nothing will run them while every pool is scaled to 0" in done.out
+
+
+def test_status_counts_finished_tasks_when_asked(fleet: Command, database: Storage) -> None:
+    """Finished tasks are counted with `--all` only: counting millions takes time (MO02)."""
+    database.queue.enqueue([NewTask("count")])
+    assert "done" not in fleet("status", "--json").document["tasks"]
+    assert fleet("status", "--all", "--json").document["tasks"]["pending"] == 1
+
+
+def test_task_that_no_live_worker_offers(fleet: Command, database: Storage) -> None:
+    """A task that no live worker takes is listed as such, and workers stay healthy (MO05)."""
+    register(database, "w")
+    database.queue.enqueue([NewTask("typo"), NewTask("count")])
+    done = fleet("status")
+    assert done.code == 0
+    assert "note: typo in queue default: 1 task waits and no worker offers it" in done.out
+    assert "warning: task 'typo': no worker offers it" in fleet("enqueue", "typo").err
+    assert fleet("enqueue", "count").err == ""
+
+
+def test_version_and_help(process: Command) -> None:
+    """`fleet --version` and `fleet` without arguments print on stdout and exit 0."""
+    assert process("--version").out.startswith("fleet ")
+    done = process()
+    assert (done.code, done.err) == (0, "")
+    assert "enqueue" in done.out
+
+
+def test_unknown_command(fleet: Command) -> None:
+    """An unknown command or group command is one line and exit code 2."""
+    fleet("frobnicate").refused(2, "no such command 'frobnicate'", "fleet --help")
+    fleet("db").refused(2, "missing command", "fleet db --help")

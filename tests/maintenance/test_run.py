@@ -1,0 +1,159 @@
+"""The maintenance pass: when it runs, that its steps are independent, and that they are bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleet.clock import ManualClock
+from fleet.domain.liveness import ProcessIdentity
+from fleet.errors import DatabaseBusy
+from fleet.maintenance import RETENTION, MaintenanceReport, run_pass
+from fleet.maintenance.run import PROMOTE_BATCH, PRUNE_BATCH, TIME_PER_STEP
+from fleet.storage.interfaces import Holder, MaintenancePass
+
+HOLDER = Holder("here:1", ProcessIdentity())
+
+
+@dataclass
+class PlayedStorage:
+    """A store that has a given amount of everything to do, and takes its time per batch.
+
+    Attributes:
+        clock: moved on by every batch.
+        todo: what is left, by step.
+        seconds: how long a batch takes.
+        failing: the errors that steps raise.
+        calls: the steps taken, in order.
+    """
+
+    clock: ManualClock
+    todo: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    failing: dict[str, Exception] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    due: bool = True
+
+    @property
+    def control(self) -> Any:
+        return _Facet(self, "ledger")
+
+    @property
+    def queue(self) -> Any:
+        return _Facet(self, "tasks")
+
+    @property
+    def registry(self) -> Any:
+        return _Facet(self, "workers")
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def take(self, step: str, limit: int) -> int:
+        self.calls.append(step)
+        self.clock.advance(self.seconds)
+        if step in self.failing:
+            raise self.failing[step]
+        done = min(limit, self.todo.get(step, 0))
+        self.todo[step] = self.todo.get(step, 0) - done
+        return done
+
+
+@dataclass
+class _Facet:
+    store: PlayedStorage
+    pruned: str
+
+    def begin_maintenance(self, *_: Any) -> MaintenancePass | None:
+        return MaintenancePass(1, datetime(2026, 1, 1, tzinfo=UTC), None) if self.store.due else None
+
+    def end_maintenance(self, _: MaintenancePass) -> None:
+        self.store.calls.append("end")
+
+    def rescue(self, gap: Any, dead: Any, limit: int) -> tuple[str, ...]:
+        return ("a worker",) * self.store.take("rescue", limit)
+
+    def promote(self, limit: int) -> int:
+        return self.store.take("promote", limit)
+
+    def groups(self, **_: Any) -> tuple[()]:
+        return ()
+
+    def expire(self, gap: Any, dead: Any) -> tuple[str, ...]:
+        return ("a command",) * self.store.take("expire", 10)
+
+    def prune(self, older_than: float, limit: int) -> int:
+        assert older_than == RETENTION
+        return self.store.take(self.pruned, limit)
+
+
+def run(store: PlayedStorage) -> MaintenanceReport:
+    """Run a pass that is due."""
+    report = run_pass(store, HOLDER, lambda _: False, store.clock)  # type: ignore[arg-type]
+    assert report is not None
+    return report
+
+
+@pytest.fixture
+def store() -> PlayedStorage:
+    """Give a store with nothing to do."""
+    return PlayedStorage(ManualClock())
+
+
+def test_a_pass_that_is_not_due_does_nothing(store: PlayedStorage) -> None:
+    """Who comes too early, or second, reads once and goes."""
+    store.due = False
+    assert run_pass(store, HOLDER, lambda _: False, store.clock) is None  # type: ignore[arg-type]
+    assert not store.calls
+
+
+def test_all_steps_run_and_the_lease_is_released(store: PlayedStorage) -> None:
+    """Rescue comes first: it is what others wait for."""
+    assert run(store) == MaintenanceReport()
+    assert store.calls == ["rescue", "promote", "expire", "tasks", "workers", "ledger", "end"]
+
+
+@pytest.mark.parametrize("step", ["rescue", "promote", "expire", "tasks", "workers", "ledger"])
+def test_a_failing_step_does_not_stop_the_others(store: PlayedStorage, step: str) -> None:
+    """One broken row keeps only its own step from finishing (RT06)."""
+    store.failing[step] = ValueError("a broken row")
+    store.todo = dict.fromkeys(("rescue", "promote", "expire", "tasks", "workers", "ledger"), 1)
+    report = run(store)
+    assert store.calls == ["rescue", "promote", "expire", "tasks", "workers", "ledger", "end"]
+    (error,) = report.errors
+    assert "ValueError: a broken row" in error
+    done = len(report.rescued) + report.promoted + len(report.expired) + report.pruned
+    assert done == 5
+
+
+def test_a_locked_database_ends_the_pass(store: PlayedStorage) -> None:
+    """When one step did not get the lock in its full time, the others do not wait for it too."""
+    store.failing["promote"] = DatabaseBusy("locked")
+    report = run(store)
+    assert store.calls == ["rescue", "promote", "end"]
+    assert len(report.errors) == 1
+
+
+def test_a_backlog_is_worked_off_in_batches(store: PlayedStorage) -> None:
+    """A step repeats while its batches come back full (LK09)."""
+    store.todo = {"promote": 3 * PROMOTE_BATCH + 1}
+    assert run(store).promoted == 3 * PROMOTE_BATCH + 1
+    assert store.calls.count("promote") == 4
+
+
+def test_a_huge_backlog_is_left_to_the_next_passes(store: PlayedStorage) -> None:
+    """A step ends when its time is over, having left at least half of it to others (LK09)."""
+    store.todo = {"tasks": 200_000}
+    store.seconds = TIME_PER_STEP / 10
+    began = store.clock.boottime()
+    report = run(store)
+    assert PRUNE_BATCH <= report.pruned <= 7 * PRUNE_BATCH
+    assert store.clock.boottime() - began < 3 * TIME_PER_STEP
+    passes = 1
+    while store.todo["tasks"]:
+        run(store)
+        passes += 1
+    assert passes < 200

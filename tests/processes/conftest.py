@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import Site
+
+
+@pytest.fixture
+def bare_site(tmp_path: Path) -> Iterator[Site]:
+    """Give a place for a fleet, without a database."""
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def site(bare_site: Site) -> Site:
+    """Give a place for a fleet, with an empty database."""
+    bare_site.create()
+    return bare_site

@@ -1,0 +1,123 @@
+"""An account of every task that the product does not write: the database's own triggers, and the handlers' lines."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.processes.procfs import Identity
+
+_TABLE = """
+CREATE TABLE test_ledger (seq INTEGER PRIMARY KEY, task INTEGER, was TEXT, became TEXT, token INTEGER,
+    attempt INTEGER, worker TEXT, incarnation TEXT);
+CREATE TRIGGER test_ledger_writes AFTER UPDATE OF status ON work_queue BEGIN
+    INSERT INTO test_ledger (task, was, became, token, attempt, worker, incarnation)
+    VALUES (NEW.id, OLD.status, NEW.status, NEW.claim_token, NEW.attempt, coalesce(NEW.worker, OLD.worker),
+        coalesce(NEW.incarnation, OLD.incarnation));
+END;
+"""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One line that a handler left."""
+
+    task: int
+    attempt: int
+    token: int
+    pid: int
+    ticks: int
+    run: str
+
+    @property
+    def process(self) -> Identity:
+        """Who executed."""
+        return self.pid, self.ticks
+
+
+class Ledger:
+    """Reads a test's database and lines with nothing but `sqlite3`.
+
+    Args:
+        database: the file.
+        lines: where handlers leave lines.
+    """
+
+    def __init__(self, database: Path, lines: Path) -> None:
+        self._database = database
+        self._lines = lines
+
+    def begin(self) -> None:
+        """Have the database itself write down every change of a task's status."""
+        connection = sqlite3.connect(self._database, timeout=30)
+        connection.executescript(_TABLE)
+        connection.close()
+
+    def write(self, sql: str, *values: Any) -> None:
+        """Run one statement as a stranger would."""
+        connection = sqlite3.connect(self._database, timeout=30)
+        with connection:
+            connection.execute(sql, values)
+        connection.close()
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        connection = sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=30)
+        try:
+            return connection.execute(sql, values).fetchall()
+        finally:
+            connection.close()
+
+    def value(self, sql: str, *values: Any) -> Any:
+        """Return the first column of the first row; None when there is none."""
+        found = self.rows(sql, *values)
+        return found[0][0] if found else None
+
+    def executions(self, task: int | None = None) -> list[Execution]:
+        """Return the lines that handlers left, in order."""
+        if not self._lines.exists():
+            return []
+        lines = [Execution(**json.loads(line)) for line in self._lines.read_text().splitlines()]
+        return [line for line in lines if task is None or line.task == task]
+
+    def accepted(self) -> Counter[int]:
+        """Return how often each task came to its end."""
+        return Counter(task for (task,) in self.rows("SELECT task FROM test_ledger WHERE became IN ('done', 'failed')"))
+
+    def check_done_once(self, tasks: Collection[int]) -> None:
+        """Check that each task came to its end once, and that what is stored is what that execution returned."""
+        runs = defaultdict(dict)
+        for line in self.executions():
+            runs[line.task][line.run] = line
+        stored = {task: row for task, *row in self.rows("SELECT id, status, claim_token, result_json FROM work_queue")}
+        unfinished = {task: stored[task] for task in tasks if stored[task][0] != "done"}
+        assert not unfinished, f"not done: {unfinished}"
+        accepted = self.accepted()
+        assert {task: accepted[task] for task in tasks if accepted[task] != 1} == {}, "accepted not exactly once"
+        for task in tasks:
+            _, token, result = stored[task]
+            execution = runs[task].get(json.loads(result)["run"])
+            assert execution is not None, f"task {task}: nobody executed what is stored as its result"
+            assert execution.token == token, f"task {task}: the result of claim {execution.token} stands under {token}"
+
+    def check_executed_once(self, tasks: Collection[int]) -> None:
+        """Check that each task was executed once, at its first claim, and came to its end with that."""
+        self.check_done_once(tasks)
+        counts = Counter(line.task for line in self.executions())
+        assert {task: counts[task] for task in tasks if counts[task] != 1} == {}, "not executed exactly once"
+        assert {line.task: line.attempt for line in self.executions() if line.attempt != 1} == {}
+
+    def repeated_by(self) -> Iterable[tuple[int, Execution]]:
+        """Yield (task, execution) for each execution whose result was not the one that was stored."""
+        results = {
+            task: json.loads(result)["run"]
+            for task, result in self.rows("SELECT id, result_json FROM work_queue WHERE result_json IS NOT NULL")
+        }
+        for line in self.executions():
+            if line.run != results.get(line.task):
+                yield line.task, line

@@ -1,0 +1,55 @@
+"""Each task is executed, and once: by many workers, and by workers that do not live long."""
+
+from __future__ import annotations
+
+
+from fleet.domain.retry import RetryPolicy
+from tests.processes import procfs
+from tests.processes.counts import COUNTS
+from tests.processes.harness import Site, chance
+from tests.processes.procfs import Identity
+
+AT_ONCE = RetryPolicy(wait="fixed", multiplier=0.1, max=0.1)
+WORKERS = 8
+
+
+def test_eight_workers_execute_every_task_exactly_once(site: Site) -> None:
+    """Of many tasks for eight workers none is executed twice and none is missing (DX01, DX11)."""
+    tasks = site.enqueue("note", count=COUNTS.tasks)
+    worker = site.worker("--until-empty", processes=WORKERS)
+    assert worker.wait(COUNTS.patience) == 0, worker.text
+    site.ledger.check_executed_once(tasks)
+    assert {execution.token for execution in site.ledger.executions()} == {1}
+    assert len({execution.process for execution in site.ledger.executions()}) > 1
+
+
+def test_killing_at_random_loses_and_doubles_nothing(site: Site) -> None:
+    """Workers, keepers and supervisors die at random: no task is missing or completed twice, and what is executed
+    again was held by a worker that was killed (DX20, ST02, LF06)."""
+    tasks = site.enqueue(
+        "nap", *[{"seconds": number % 7 * 0.01} for number in range(COUNTS.killed_tasks)], max_attempts=1_000,
+        retry=AT_ONCE,
+    )
+    site.scale(WORKERS)
+    killed = kill_at_random(site, COUNTS.kills)
+    site.scale(WORKERS, wait=None)
+    site.wait_finished(tasks, COUNTS.patience)
+    site.ledger.check_done_once(tasks)
+    innocent = [execution for _, execution in site.ledger.repeated_by() if execution.process not in killed]
+    assert innocent == [], f"executed in vain by workers that nobody killed; killed: {killed}"
+    assert site.ledger.value("PRAGMA integrity_check") == "ok"
+
+
+def kill_at_random(site: Site, kills: int) -> set[Identity]:
+    """Kill one process after the other, with scaler passes between; return who was killed."""
+    random = chance(site.mark)
+    killed: set[Identity] = set()
+    while len(killed) < kills and site.ledger.value("SELECT 1 FROM work_queue WHERE status IN ('pending', 'running')"):
+        roles = [site.supervisors(), site.keepers(), [pid for _, pid in site.workers().values()]]
+        victims = random.choice([role for role in roles if role] or [[]])
+        for pid in random.sample(victims, min(1, len(victims))):
+            killed.add(procfs.identity(pid))
+            procfs.kill(pid)
+        if random.random() < 0.3:
+            site.scale(WORKERS, wait=None)
+    return killed

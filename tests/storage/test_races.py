@@ -1,0 +1,261 @@
+"""Several stores on one database at the same time."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from fleet.domain.plan import DrainWorker
+from fleet.domain.task import NewTask
+from fleet.errors import WorkerIdTaken
+from fleet.storage.interfaces import Storage
+from tests.ageing import age
+from tests.databases import opened
+from tests.storage.plans import FIXED, NO_CHANGE, plan, starting
+from tests.storage.samples import (
+    all_lanes,
+    claim_one,
+    claimant_of,
+    enqueue,
+    enqueue_one,
+    everybody,
+    execute,
+    holder,
+    join,
+    nobody,
+    process,
+    row,
+    success,
+)
+
+T = TypeVar("T")
+WAIT = 60.0
+
+
+@pytest.fixture(params=["sqlite-file", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Give a database that several stores can open."""
+    return str(request.getfixturevalue("sqlite_path" if request.param == "sqlite-file" else "postgres_url"))
+
+
+@pytest.fixture
+def stores(url: str) -> Iterator[Sequence[Storage]]:
+    """Give four stores of one database."""
+    four = [opened(url) for _ in range(4)]
+    yield four
+    for each in four:
+        each.close()
+
+
+def together(stores: Sequence[Storage], work: Callable[[Storage, int], T]) -> list[T]:
+    """Run `work` on every store at the same instant; return what each gave."""
+    barrier = threading.Barrier(len(stores))
+
+    def run(number: int) -> T:
+        barrier.wait(WAIT)
+        return work(stores[number], number)
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        return list(pool.map(run, range(len(stores)), timeout=WAIT))
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_no_task_is_claimed_twice_and_none_is_missed(stores: Sequence[Storage], limit: int) -> None:
+    """Four workers that claim and finish at the same time execute every task exactly once (DX01, DX02)."""
+    ids = enqueue(stores[0], *[NewTask("t", queue=f"q{number % 3}") for number in range(120)]).ids
+
+    def work(store: Storage, number: int) -> list[int]:
+        who = join(store, f"w{number}")
+        lanes, executed = all_lanes(store), []
+        tasks = store.queue.claim(who, lanes, limit).tasks
+        while tasks:
+            executed += [task.task_id for task in tasks]
+            tasks = store.queue.finish_and_claim(who, [success(task) for task in tasks], lanes, limit).tasks
+        return executed
+
+    executed = [task_id for mine in together(stores, work) for task_id in mine]
+    assert sorted(executed) == sorted(ids)
+    assert stores[0].queue.totals()["done"] == len(ids)
+
+
+def test_parallel_enqueues_of_one_key_are_one_task(stores: Sequence[Storage]) -> None:
+    """Many that enqueue the same keys at once get the same ids, and each key is one row (DX15)."""
+    keyed = [NewTask("t", dedupe_key=f"k{number}") for number in range(10)]
+    keyed += [NewTask("t", idempotency_key=f"k{number}") for number in range(10)]
+    replies = together(stores, lambda store, _: store.queue.enqueue(keyed))
+    assert len({reply.ids for reply in replies}) == 1
+    assert len(stores[0].queue.list()) == 20
+    assert sum(len(reply.existing) for reply in replies) == 20 * (len(stores) - 1)
+
+
+def test_parallel_enqueues_intern_one_lane(stores: Sequence[Storage]) -> None:
+    """Many that make the same new lane at once share one."""
+    together(stores, lambda store, _: enqueue_one(store, queue="new"))
+    assert len(stores[0].queue.lanes()) == 1
+    assert stores[0].queue.totals()["pending"] == 4
+
+
+def test_the_loser_of_a_key_does_not_trust_an_open_transaction(stores: Sequence[Storage]) -> None:
+    """Who meets the key of a transaction that rolls back enqueues its own task: the id that it gets exists (DX14)."""
+    first, second, *_ = stores
+    began, done = threading.Event(), threading.Event()
+
+    def meet() -> int:
+        began.wait(WAIT)
+        try:
+            return enqueue_one(second, dedupe_key="k")
+        finally:
+            done.set()
+
+    def roll_back() -> None:
+        with first.transaction() as transaction:
+            first.queue.enqueue([NewTask("t", dedupe_key="k")], transaction=transaction)
+            began.set()
+            done.wait(0.2)
+            raise ZeroDivisionError
+
+    with ThreadPoolExecutor(1) as pool:
+        met = pool.submit(meet)
+        with pytest.raises(ZeroDivisionError):
+            roll_back()
+        task_id = met.result(WAIT)
+    assert row(second, task_id).dedupe_key == "k"
+    assert len(second.queue.list()) == 1
+
+
+def test_completion_and_rescue_make_one_end(stores: Sequence[Storage]) -> None:
+    """When a result and a rescue meet, exactly one of them happens (ST07, DX04)."""
+    first, second, *_ = stores
+    for number in range(15):
+        who = join(first, f"w{number}")
+        task_id = enqueue_one(first, max_attempts=1)
+        task = claim_one(first, who)
+
+        def work(store: Storage, place: int, who=who, task=task) -> int:  # type: ignore[no-untyped-def]
+            if place == 0:
+                return len(store.queue.finish_and_claim(who, [success(task)], (), 0).accepted)
+            return len(store.control.rescue(None, everybody))
+
+        accepted, _ = together((first, second), work)
+        assert row(first, task_id).status == ("done" if accepted else "failed")
+
+
+def test_two_rescuers_rescue_once(stores: Sequence[Storage]) -> None:
+    """Of several rescuers at once one gives a task back, and its counts move by one (DX12, ST07)."""
+    for number in range(8):
+        who = join(stores[0], f"w{number}")
+        task_id = enqueue_one(stores[0])
+        claim_one(stores[0], who)
+        execute(stores[0], "UPDATE work_queue SET started_at = NULL WHERE status = 'running'")
+        together(stores, lambda store, _: store.control.rescue(None, everybody))
+        record = row(stores[0], task_id)
+        assert (record.status, record.attempt, record.interruptions) == ("pending", 0, 1)
+        execute(stores[0], "UPDATE work_queue SET status = 'cancelled'")
+
+
+def test_one_of_many_scalers_has_the_lease(stores: Sequence[Storage]) -> None:
+    """Of several passes that begin at once one has the lease, and only its plan is written (SC01)."""
+
+    def work(store: Storage, number: int) -> bool:
+        current = store.control.begin_pass("default", holder(f"s{number}", number + 1), FIXED, 30.0, nobody)
+        return current.held and store.control.apply(current, starting(5)) is not None
+
+    assert sum(together(stores, work)) == 1
+    assert [group.target_size for group in stores[0].control.groups()] == [5]
+
+
+def test_one_of_many_launches_becomes_the_group(stores: Sequence[Storage]) -> None:
+    """Of several processes that come up for one launch, one becomes the group (SC01)."""
+    current = stores[0].control.begin_pass("default", holder("s", 1), NO_CHANGE, 30.0, nobody)
+    assert stores[0].control.apply(current, starting(1)) is not None
+    [wanted] = stores[0].control.groups()
+    replies = together(
+        stores,
+        lambda store, number: store.control.contact(wanted.group_id, wanted.launch_token, process(number + 1)),
+    )
+    assert sum(reply is not None for reply in replies) == 1
+
+
+def test_one_of_many_takes_a_command(stores: Sequence[Storage]) -> None:
+    """Of several that take the same adapter's commands at once, each command goes to one (AD01)."""
+    current = stores[0].control.begin_pass("default", holder("s", 1), NO_CHANGE, 30.0, nobody)
+    stores[0].control.apply(current, starting(1, 1, 1))
+    taken = together(
+        stores, lambda store, number: store.control.take_commands("native:host-a", None, process(number + 1), nobody)
+    )
+    ids = [command.command_id for mine in taken for command in mine]
+    assert len(ids) == len(set(ids)) == 3
+
+
+def test_one_of_many_registers_a_worker_id(stores: Sequence[Storage]) -> None:
+    """Of several incarnations that register one id at once, one has it and the others are refused."""
+
+    def work(store: Storage, number: int) -> bool:
+        try:
+            join(store, "w", process=process(number + 1))
+        except WorkerIdTaken:
+            return False
+        return True
+
+    assert sum(together(stores, work)) == 1
+
+
+def test_one_of_many_keepers_does_maintenance(stores: Sequence[Storage]) -> None:
+    """Of several keepers whose pass is due at once, one begins it."""
+    passes = together(
+        stores, lambda store, number: store.control.begin_maintenance(holder(f"k{number}", number + 1), 5, nobody)
+    )
+    assert sum(each is not None for each in passes) == 1
+
+
+def test_a_flag_and_a_claim_never_both_win_unseen(stores: Sequence[Storage]) -> None:
+    """When an idle drain and a claim meet, either the worker is flagged and has nothing, or it is spared (SC12)."""
+    first, second, *_ = stores
+    current = first.control.begin_pass("default", holder("s", 1), FIXED, 300.0, nobody)
+    for number in range(15):
+        who = join(second, f"w{number}")
+        enqueue_one(second)
+        lanes = all_lanes(second)
+
+        def work(store: Storage, place: int, who=who, lanes=lanes) -> bool:  # type: ignore[no-untyped-def]
+            if place == 0:
+                drains = (DrainWorker(who.worker_id, who.incarnation, None, True),)
+                written = store.control.apply(current, plan(drains=drains))
+                return written is not None and bool(written.drained)
+            return bool(store.queue.claim(who, lanes, 1).tasks)
+
+        drained, claimed = together((first, second), work)
+        assert not (drained and claimed)
+        worker = second.registry.get(who.worker_id)
+        assert worker is not None
+        second.registry.end(who.worker_id, claimant_of(worker).incarnation, reason="x")
+        execute(second, "UPDATE work_queue SET status = 'cancelled'")
+
+
+def test_promotion_at_the_same_time_moves_each_once(stores: Sequence[Storage]) -> None:
+    """Several that promote at once move every due task once (DX19)."""
+    enqueue(stores[0], *[NewTask("t", delay=0.001)] * 40)
+    age(stores[0], 5)
+    assert sum(together(stores, lambda store, _: store.queue.promote())) == 40
+    assert stores[0].queue.totals()["pending"] == 40
+
+
+def test_stores_are_used_from_many_threads(url: str) -> None:
+    """One store may be used by several threads at once."""
+    store = opened(url)
+    together([store] * 4, lambda each, _: [enqueue_one(each) for _ in range(10)])
+    assert store.queue.totals()["pending"] == 40
+    store.close()
+
+
+def test_paths_with_odd_letters_are_opened(tmp_path: Path) -> None:
+    """A database path may contain what means something in a URL."""
+    path = tmp_path / "a b%20c#d?e&f=ü.db"
+    store = opened(str(path), create=True)
+    enqueue_one(store)
+    store.close()
+    assert path.exists()
+    assert len(opened(str(path)).queue.list()) == 1
