@@ -121,18 +121,28 @@ def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def find_by_environment(name: str, value: str) -> ProcessIdentity | None:
-    """Return a process of this user whose environment holds NAME=VALUE, or None.
+    """Return the process of this user whose environment holds NAME=VALUE, or None.
 
-    Processes of other users are not readable and are passed over.
+    Of several, as a process and the children that it forked, the leader of a session comes first. Processes of other
+    users are not readable and are passed over.
     """
     wanted = f"{name}={value}".encode()
-    for entry in _PROC.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if wanted in variables and state(int(entry.name)) not in (None, "Z", "X"):
-            return identify(int(entry.name))
-    return None
+    found = [pid for pid in _pids() if wanted in _environment(pid) and state(pid) not in (None, "Z", "X")]
+    leaders = [pid for pid in found if _session(pid) == pid]
+    return identify((leaders or found)[0]) if found else None
+
+
+def _pids() -> list[int]:
+    return sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _session(pid: int) -> int | None:
+    fields = _stat_fields(pid)
+    return int(fields[3]) if fields else None

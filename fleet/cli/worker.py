@@ -81,7 +81,7 @@ def _start(options: Mapping[str, Any]) -> int:
     location = locate(options["db-path"])
     settings = WorkerSettings(
         worker_id=options["worker-id"] or default_worker_id(launch["group_id"]),
-        create=location.given_absolute,
+        create=location.path is not None and location.given_absolute,
         **launch,
         **setting_values(options),
     )

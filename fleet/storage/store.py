@@ -45,7 +45,8 @@ class SqlStorage:
             _prepare_file(path, create, read_only)
         database = cls.database_at(location, read_only=read_only, clock=clock)
         try:
-            if (create or path is None) and schema.current(database) is None:
+            # A database in memory is always new; any other is made only where that was asked for.
+            if (create or location.url == "sqlite://") and schema.current(database) is None:
                 schema.upgrade(database)
             schema.check(database)
         except BaseException:
