@@ -59,6 +59,14 @@ def locate(given: str | None, environment: Mapping[str, str] | None = None) -> L
     return _location(given)
 
 
+def working_directory() -> str:
+    """Return this process's working directory; raise UsageError when it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the working directory no longer exists: change to one that does, then try again") from None
+
+
 def _password_in(url: str) -> bool:
     authority = url.split("://", 1)[1].split("/", 1)[0]
     query = url.partition("?")[2]
@@ -87,5 +95,6 @@ def _location(text: str) -> Location:
     elif _SCHEME.match(text):
         raise UsageError(f"--db-path {masked(text)}: use a SQLite path or a postgresql+psycopg:// URL")
     path = Path(text).expanduser()
-    absolute = Path(os.path.abspath(path))
+    absolute = path if path.is_absolute() else Path(working_directory()) / path
+    absolute = Path(os.path.normpath(absolute))
     return Location(f"sqlite:///{absolute}", absolute, path.is_absolute(), str(absolute))

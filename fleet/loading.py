@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.app import declared
+from fleet.config import working_directory
 from fleet.errors import UsageError
 from fleet.task import Task
 from fleet.worker.handlers import Handler
@@ -26,8 +27,9 @@ def load(modules: Sequence[str]) -> dict[str, Handler]:
     """
     from fleet.worker.handlers.builtin import BUILTINS
 
-    if os.getcwd() not in sys.path[:1]:
-        sys.path.insert(0, os.getcwd())
+    folder = working_directory()
+    if folder not in sys.path[:1]:
+        sys.path.insert(0, folder)
     for name in modules:
         _import(name)
     handlers = {handler.name: handler for handler in BUILTINS}
@@ -56,7 +58,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({_shown(error.filename)}:{error.lineno})"
     place = _last_place(error)
-    return f"{type(error).__name__}: {error} " + (f"({place})" if place else f"(looked in {os.getcwd()} and sys.path)")
+    return f"{type(error).__name__}: {error} ({place or f'looked in {working_directory()} and sys.path'})"
 
 
 def _last_place(error: BaseException) -> str | None:

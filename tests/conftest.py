@@ -1,12 +1,12 @@
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from fleet.clock import ManualClock
 from fleet.storage.interfaces import Storage
-from tests.databases import KINDS, PostgresTemplate, opened
+from tests.databases import KINDS, PostgresTemplate, Slate, opened
 from tests.postgres import PostgresServer, start_server
 
 
@@ -24,36 +24,77 @@ def postgres_template(postgres: PostgresServer) -> PostgresTemplate:
 
 
 @pytest.fixture
-def postgres_url(postgres_template: PostgresTemplate) -> Iterator[str]:
-    """Give the URL of a PostgreSQL database of its own, with an empty schema."""
+def new_postgres_url(postgres_template: PostgresTemplate) -> Iterator[str]:
+    """Give the URL of a PostgreSQL database of its own, whose schema the test may change."""
     with postgres_template.copy() as url:
         yield url
 
 
+@pytest.fixture(scope="session")
+def postgres_slate(postgres: PostgresServer) -> Iterator[tuple[str, Slate]]:
+    """Give the URL of the PostgreSQL database that most tests use, one after another."""
+    url = postgres.create_database()
+    slate = Slate.create(url)
+    yield url, slate
+    slate.store.close()
+
+
 @pytest.fixture
-def sqlite_path(tmp_path: Path) -> Path:
-    """Give the path of a SQLite file with an empty schema."""
-    path = tmp_path / "fleet.db"
+def postgres_url(postgres_slate: tuple[str, Slate]) -> str:
+    """Give the URL of a PostgreSQL database that is as new."""
+    url, slate = postgres_slate
+    slate.wipe()
+    return url
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a SQLite file with an empty schema, to be copied."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
     opened(str(path), create=True).close()
     return path
 
 
 @pytest.fixture
-def memory() -> Iterator[Storage]:
-    """Give a store in memory whose clock stands still."""
-    store = opened(":memory:", create=True, clock=ManualClock())
+def sqlite_path(tmp_path: Path, sqlite_template: Path) -> Path:
+    """Give the path of a SQLite file with an empty schema."""
+    return Path(shutil.copy(sqlite_template, tmp_path / "fleet.db"))
+
+
+@pytest.fixture
+def sqlite_file(sqlite_path: Path) -> Iterator[Storage]:
+    """Give an empty store in a SQLite file."""
+    store = opened(str(sqlite_path))
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def memory_slate() -> Iterator[Slate]:
+    """Give the store in memory that most tests use, one after another."""
+    slate = Slate.create(":memory:", ManualClock())
+    yield slate
+    slate.store.close()
+
+
+@pytest.fixture
+def memory(memory_slate: Slate) -> Storage:
+    """Give an empty store in memory whose clock stands still."""
+    memory_slate.wipe()
+    return memory_slate.store
+
+
+@pytest.fixture
+def postgresql(postgres_url: str) -> Iterator[Storage]:
+    """Give an empty store on PostgreSQL."""
+    store = opened(postgres_url)
     yield store
     store.close()
 
 
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Storage]:
+def store(request: pytest.FixtureRequest) -> Storage:
     """Give an empty store: a SQLite file, SQLite in memory with a clock that stands still, and PostgreSQL."""
-    with ExitStack() as ends:
-        if request.param == "sqlite-memory":
-            yield request.getfixturevalue("memory")
-        else:
-            place = "sqlite_path" if request.param == "sqlite-file" else "postgres_url"
-            opened_store = opened(str(request.getfixturevalue(place)))
-            ends.callback(opened_store.close)
-            yield opened_store
+    fixture = {"sqlite-file": "sqlite_file", "sqlite-memory": "memory", "postgresql": "postgresql"}[request.param]
+    opened_store: Storage = request.getfixturevalue(fixture)
+    return opened_store

@@ -1,19 +1,23 @@
-"""Databases for tests: a new one each, already with Fleet's schema."""
+"""Databases for tests: as new for each test, without being made anew for each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Connection, create_engine, insert, make_url, select, text
 
 from fleet.clock import Clock
 from fleet.config import DATABASE_VARIABLE, locate
 from fleet.storage.interfaces import Storage
+from fleet.storage.tables import fleet_meta, maintenance, metadata
 from fleet.wiring import open_storage
 from tests.postgres import PostgresServer
 
 KINDS = ("sqlite-file", "sqlite-memory", "postgresql")
+
+_Rows = Sequence[Mapping[str, Any]]
 
 
 def opened(url: str, *, create: bool = False, clock: Clock | None = None) -> Storage:
@@ -22,8 +26,35 @@ def opened(url: str, *, create: bool = False, clock: Clock | None = None) -> Sto
 
 
 @dataclass(frozen=True)
+class Slate:
+    """A database that serves one test after another, wiped in between: much faster than making one for each."""
+
+    store: Storage
+    meta: _Rows
+
+    @classmethod
+    def create(cls, url: str, clock: Clock | None = None) -> "Slate":
+        """Make the schema at `url`, and remember what a new database holds."""
+        store = opened(url, create=True, clock=clock)
+        with store.transaction() as transaction:
+            return cls(store, [dict(row) for row in transaction.connection.execute(select(fleet_meta)).mappings()])
+
+    def wipe(self) -> None:
+        """Make the database as new, but for the ids that it has given out."""
+        with self.store.transaction() as transaction:
+            _wipe(transaction.connection, self.meta)
+
+
+def _wipe(connection: Connection, meta: _Rows) -> None:
+    for table in reversed(metadata.sorted_tables):
+        connection.execute(table.delete())
+    connection.execute(insert(fleet_meta), meta)
+    connection.execute(insert(maintenance), {"id": 1})
+
+
+@dataclass(frozen=True)
 class PostgresTemplate:
-    """A PostgreSQL database with the schema in it, of which copies are made: much faster than migrating each."""
+    """A PostgreSQL database with the schema in it, of which copies are made, for tests that change the schema."""
 
     administration: str
     name: str

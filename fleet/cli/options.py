@@ -60,7 +60,7 @@ class WorkerOption:
 
     def show(self, value: Any) -> str:
         """Return the text that says `value`; raise UsageError when it is none of this option's values."""
-        text = f"{value:g}" if isinstance(value, float) else str(value)
+        text = f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise UsageError(f"worker option {self.name}: {value!r} is no value of it")
         self.parse(text)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 from fleet.cli.output import finished, guarded, speak_utf8
 from fleet.cli.passes import Passes
-from fleet.config import Location, locate
+from fleet.config import Location, locate, working_directory
 from fleet.domain.durations import parse_duration
 from fleet.domain.group import Template
 from fleet.domain.policies import POLICIES
@@ -101,7 +100,7 @@ def _pool_name(name: str) -> str:
 
 def _own_template(options: dict[str, Any] | None) -> Template:
     try:
-        return Template(sys.executable, os.getcwd(), options or {})
+        return Template(sys.executable, working_directory(), options or {})
     except FileNotFoundError:
         raise UsageError("the current directory no longer exists: change to one that does") from None
 

@@ -1,7 +1,7 @@
 """What is wrong with a fleet, and what is worth knowing: sentences from a Sight. Pure.
 
 Liveness and backlog are separate: a task that nobody can run makes no worker unhealthy. What makes a fleet unhealthy:
-tasks wait and no worker is live (unless every pool was told to have none), or a dead worker's tasks wait for rescue.
+tasks wait and no worker is live (unless every pool was told to have none), or a dead worker's task waits for rescue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ def problems(sight: Sight) -> tuple[str, ...]:
 
 def notes(sight: Sight) -> tuple[str, ...]:
     """Return what is worth knowing and not wrong."""
-    return (*_zero_on_purpose(sight), *_unoffered(sight), *_late(sight), *_failed_launches(sight))
+    return (
+        *_zero_on_purpose(sight),
+        *_unoffered(sight),
+        *_late(sight),
+        *_dead_and_idle(sight),
+        *_failed_launches(sight),
+    )
 
 
 def why_nothing_runs(sight: Sight) -> str | None:
@@ -53,11 +59,25 @@ def _tasks_wait(number: int) -> str:
 
 def _unrescued(sight: Sight) -> tuple[str, ...]:
     return tuple(
-        f"worker {worker.worker_id} is dead (last beat {_age(sight, worker):.0f} s ago) and its tasks are not yet "
-        "given back: any worker or fleet-scaler pass does that"
-        for worker in sight.workers
-        if sight.state(worker) is WorkerState.DEAD
+        f"{_is_dead(sight, worker)} and task {worker.current_task_id} is not yet given back: "
+        "any worker or fleet-scaler pass does that"
+        for worker in _dead(sight)
+        if worker.current_task_id is not None
     )
+
+
+def _dead_and_idle(sight: Sight) -> tuple[str, ...]:
+    return tuple(
+        f"{_is_dead(sight, worker)} and held nothing" for worker in _dead(sight) if worker.current_task_id is None
+    )
+
+
+def _dead(sight: Sight) -> tuple[WorkerRecord, ...]:
+    return tuple(worker for worker in sight.workers if sight.state(worker) is WorkerState.DEAD)
+
+
+def _is_dead(sight: Sight, worker: WorkerRecord) -> str:
+    return f"worker {worker.worker_id} is dead (last beat {_age(sight, worker):.0f} s ago)"
 
 
 def _age(sight: Sight, worker: WorkerRecord) -> float:

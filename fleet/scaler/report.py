@@ -24,9 +24,9 @@ def summary(report: PassReport) -> str | None:
             f"{report.pool}: {_stored(report)}; the pass of {report.holder} in progress will apply "
             f"{'it' if len(report.changed) == 1 else 'them'}"
         )
-    if report.changed:
-        return f"{report.pool}: {_stored(report)}; nothing to start or drain"
-    return None
+    if report.changed and report.rounds:
+        return f"{report.pool}: {_stored(report)}; {report.rounds[-1].plan.supply} workers ({_reasons(report)})"
+    return f"{report.pool}: {_stored(report)}" if report.changed else None
 
 
 def _stored(report: PassReport) -> str:

@@ -10,7 +10,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fleet.clock import SystemClock
@@ -24,10 +24,12 @@ class WriterGate:
 
     Args:
         path: the side file; made (0600) when it is missing.
+        database: the file that it stands beside; its owner gets a side file that root makes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, database: Path | None = None) -> None:
         self._path = path
+        self._database = database
         self._clock = SystemClock()
         self._threads = threading.Lock()
         self._handle: int | None = None
@@ -58,7 +60,9 @@ class WriterGate:
 
     def _take(self, on_wait: Callable[[], None]) -> bool:
         if self._handle is None:
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._handle = self._open()
+        if self._handle is None:
+            return False
         deadline = self._clock.boottime() + PATIENCE
         while True:
             try:
@@ -77,3 +81,16 @@ class WriterGate:
             else:
                 self._ignored = False
                 return True
+
+    def _open(self) -> int | None:
+        """Open the side file; None where this user may not, or there is no room: it can be done without."""
+        try:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        if os.geteuid() == 0 and self._database is not None:
+            # As SQLite does with its own side files: what root makes must not shut the owner out.
+            with suppress(OSError):
+                owner = self._database.stat()
+                os.fchown(handle, owner.st_uid, owner.st_gid)
+        return handle

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class SqliteWays:
         self.shown = str(path) if path else ":memory:"
         self.shares_memory = path is None
         self._read_only = read_only
-        self._gate = WriterGate(_beside(path, "-lock")) if path and not read_only else None
+        self._gate = WriterGate(_beside(path, "-lock"), path) if path and not read_only else None
 
     def engine(self) -> Engine:
         """Return the engine: a small pool, or the one connection that is the database in memory."""
@@ -126,7 +127,7 @@ class SqliteWays:
     def after_fork(self) -> None:
         """Open a side file of the child's own: an inherited descriptor would share its parent's lock."""
         if self._gate:
-            self._gate = WriterGate(_beside(self.path, "-lock"))
+            self._gate = WriterGate(_beside(self.path, "-lock"), self.path)
 
 
 _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
@@ -135,7 +136,7 @@ _ADVICE = {
     sqlite3.SQLITE_READONLY: "the database is read-only for this user",
     sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
     sqlite3.SQLITE_PERM: "the database may not be opened by this user",
-    sqlite3.SQLITE_FULL: "the disk is full: free space (fleet prune helps when there is some left), then try again",
+    sqlite3.SQLITE_FULL: "the disk is full: free space, then try again",
     sqlite3.SQLITE_CORRUPT: "the database is damaged: stop the workers and restore a backup",
     sqlite3.SQLITE_IOERR: "the disk failed to read or write: see the kernel's log",
 }
@@ -197,6 +198,9 @@ def _convert(connection: sqlite3.Connection) -> None:
 def create_file(path: Path) -> bool:
     """Make an empty database file, readable and writable by its owner alone from the first moment.
 
+    Side files that stand there without their database belong to one that was moved or removed, perhaps under running
+    processes, which still have them mapped: a new database that shared them would be damaged.
+
     Returns:
         False when it was there already (another process may have just made it).
 
@@ -204,12 +208,38 @@ def create_file(path: Path) -> bool:
         DatabaseError: it cannot be made there.
     """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with _sole_creator(path.parent) as alone:
+            if alone and not path.exists():
+                for suffix in ("-wal", "-shm"):
+                    _beside(path, suffix).unlink(missing_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         return True
     except FileExistsError:
         return False
     except OSError as error:
         raise DatabaseError(f"{path}: the database cannot be created: {error.strerror}") from None
+
+
+@contextmanager
+def _sole_creator(directory: Path) -> Iterator[bool]:
+    """Let one process at a time make a database in a directory; give False where the directory cannot be locked."""
+    try:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _is_locked(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
 
 
 def check_file(path: Path, read_only: bool) -> None:

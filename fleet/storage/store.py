@@ -15,7 +15,7 @@ from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.interfaces import Watch
 from fleet.storage.registration import SqlRegistration
-from fleet.storage.sqlite import SqliteWays, check_file, create_file
+from fleet.storage.sqlite import SqliteWays, check_file, check_library, create_file
 from fleet.storage.watch import PollingWatch, SqliteWatch
 from fleet.storage.work_queue import SqlWorkQueue
 
@@ -99,6 +99,7 @@ class SqlStorage:
 
 
 def _prepare_file(path: Path, create: bool, read_only: bool) -> None:
+    check_library()
     if not path.exists():
         if not create or read_only:
             raise DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")

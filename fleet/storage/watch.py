@@ -59,7 +59,11 @@ class SqliteWatch:
         """Return seconds between two looks: short after a notice whose commit does not show yet."""
         if self._inotify is None:
             return _POLL
-        return 0.0005 if boottime() - self._noticed_at < 0.02 else 5.0
+        silence = boottime() - self._noticed_at
+        if silence < 0.02:
+            return 0.0005
+        # A durable commit shows only after its sync, which a busy disk may hold up.
+        return 0.01 if silence < 2.0 else 5.0
 
     def replaced(self) -> bool:
         """Return whether another file stands at the path."""

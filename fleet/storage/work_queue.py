@@ -102,7 +102,9 @@ _DELETE_TASKS = Statement(
     f"DELETE FROM work_queue WHERE id IN {_IDS_SQLITE} AND {_FINISHED}",
     f"DELETE FROM work_queue WHERE id IN {_IDS_POSTGRESQL} AND {_FINISHED}",
 )
-_RETURN_PAGES = Statement("PRAGMA incremental_vacuum(100)", "SELECT 1")
+_FREE_PAGES = Statement("PRAGMA freelist_count", "SELECT 0")
+_RETURN_PAGE = Statement("PRAGMA incremental_vacuum(1)", "SELECT 1")
+_PAGES_AT_A_TIME = 100
 
 
 class SqlWorkQueue:
@@ -324,5 +326,7 @@ def _delete(transaction: Transaction, old: Sequence[int], cursor: int) -> int:
     ids = json.dumps(list(old))
     transaction.rows(_DELETE_PAYLOADS, ids=ids)
     deleted = transaction.touched(_DELETE_TASKS, ids=ids)
-    transaction.rows(_RETURN_PAGES)
+    # Python's driver steps this pragma once, which returns one page, whatever number it is given.
+    for _ in range(min(int(transaction.value(_FREE_PAGES)), _PAGES_AT_A_TIME)):
+        transaction.rows(_RETURN_PAGE)
     return deleted

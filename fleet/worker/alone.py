@@ -16,7 +16,8 @@ from collections.abc import Callable
 from fleet.domain.worker import Beat
 from fleet.storage.interfaces import Storage
 from fleet.worker.patience import TROUBLE
-from fleet.worker.shared import Phase, Slot, now_ns
+from fleet.worker.record import Phase, now_ns
+from fleet.worker.shared import Slot
 
 PARENT_GONE = getattr(signal, "SIGRTMIN", 34) + 7
 """The signal by which the kernel says that the supervisor died."""
@@ -57,15 +58,16 @@ class LoneBeats:
         self._thread.join(self._heartbeat * 2 + 5.0)
 
     def _run(self) -> None:
+        while not self._over.is_set():
+            self._try(self._beat_on_a_connection)
+            self._over.wait(self._heartbeat)
+
+    def _beat_on_a_connection(self) -> None:
+        storage = self._open_storage()
         try:
-            storage = self._open_storage()
-        except TROUBLE as error:
-            _log.error("without its supervisor this worker cannot beat: %s", error)
-            return
-        try:
-            self._try(lambda: self._leave_supply(storage))
+            self._leave_supply(storage)
             while not self._over.is_set():
-                self._try(lambda: self._beat(storage))
+                self._beat(storage)
                 self._over.wait(self._heartbeat)
         finally:
             storage.close()

@@ -14,9 +14,11 @@ from fleet.worker.context import Context
 from fleet.worker.executor import execute, reap_leftovers
 from fleet.worker.handlers import Handler
 from fleet.worker.orders import Orders
+from fleet.worker.outbox import line
 from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
 from fleet.worker.protocol import Link
-from fleet.worker.shared import Board, Phase, Slot, nanoseconds, now_ns
+from fleet.worker.record import Phase, nanoseconds, now_ns
+from fleet.worker.shared import Board, Slot
 
 _DIED = Failure("killed", "killed")
 
@@ -67,7 +69,7 @@ class BatchRunner:
             if not self._execute(position, claimed):
                 # The keeper has given the rest back: the task before took long.
                 return
-            if position + 1 < len(tasks) and not self._flushed():
+            if position + 1 < len(tasks) and not self._put_aside():
                 return
 
     def _execute(self, position: int, claimed: ClaimedTask) -> bool:
@@ -98,11 +100,14 @@ class BatchRunner:
             report=lambda fraction, text: self._claims.progress(claimed.fence, fraction, text),
         )
 
-    def _flushed(self) -> bool:
-        """Record what is executed so far if the batch lasts; return False when its rest is not ours any more."""
-        if boottime() - self._claims.recorded_at <= BATCH_SECONDS:
+    def _put_aside(self) -> bool:
+        """Note how the last task ended, or record all so far if the batch lasts; False when its rest is not ours."""
+        lasts = boottime() - self._claims.recorded_at > BATCH_SECONDS
+        if not lasts and self._slot.put_out(line(self._claims.executed[-1], random.random)):
             return True
-        return self._claims.record().status in (WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
+        status = self._claims.record().status
+        self._slot.empty_outbox()
+        return status in (WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
 
     def supervisor_gone(self) -> None:
         """Beat for the worker while it executes."""

@@ -1,12 +1,15 @@
-"""Batches that last: what waits behind a long task is given back, so that others can execute it."""
+"""Batches that last: what waits behind a long task is given back, and what came before it is recorded."""
 
 from __future__ import annotations
 
+from fleet.clock import boottime
 from fleet.domain.task import Claimant, Fence
 from fleet.storage.interfaces import WorkQueue
+from fleet.worker import outbox
 from fleet.worker.prefetch import BATCH_SECONDS
+from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Phase, Slot, nanoseconds, now_ns
+from fleet.worker.shared import Board, Slot
 
 
 class BatchWatch:
@@ -38,11 +41,16 @@ class BatchWatch:
 
     def _break_up(self, name: str, slot: Slot) -> None:
         incarnation, lasting = slot.incarnation, Fence(slot.task_id, slot.token)
-        rest = slot.revoke_rest(lasting)
-        if rest is None:
+        revoked = slot.revoke_rest(lasting)
+        if revoked is None:
             return
+        rest, ended = revoked
+        claimant = Claimant(name, incarnation, self._settings.lease)
+        if ended:
+            now = boottime()
+            self._queue.finish_and_claim(claimant, [outbox.finish(text, now) for text in ended], (), 0)
         # Its start is written now, so that a death that nobody sees is charged to it and not to the tasks behind it.
-        if not self._queue.start(Claimant(name, incarnation, self._settings.lease), lasting):
+        if not self._queue.start(claimant, lasting):
             slot.stop_task, slot.stop_token = lasting.task_id, lasting.claim_token
         if rest:
             reason = f"task {lasting.task_id} before it in the batch takes long"

@@ -12,8 +12,9 @@ from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Channels
+from fleet.worker.record import Phase, Reading, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Phase, Reading, Slot, nanoseconds, now_ns
+from fleet.worker.shared import Board, Slot
 
 SHORTEST_SILENCE = 2.0
 """Seconds without a pulse that are never held against anybody."""

@@ -13,18 +13,21 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from fleet.domain.liveness import ProcessIdentity
+from fleet.errors import FleetError
 from fleet.faultpoints import reach
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
 from fleet.worker.journal import open_journal
 from fleet.worker.keeper import Keeper
-from fleet.worker.loop import Worker
+from fleet.worker.loop import EXIT_TROUBLE, Worker
 from fleet.worker.protocol import Channels, Link
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board
 
 CHILD_OPTION = "--child"
 EXIT_BROKEN = 1
+
+_SAFE_PATH = ("-P",) if sys.flags.safe_path else ()
 
 _log = logging.getLogger("fleet.worker")
 
@@ -71,6 +74,9 @@ def guarded(body: Callable[[], int]) -> int:
     """Run the body of a child; return its exit code, also when it raises (which is logged)."""
     try:
         return body()
+    except FleetError as error:
+        _log.error("%s", error)
+        return EXIT_TROUBLE
     except Exception:
         _log.exception("this process is broken")
         return EXIT_BROKEN
@@ -176,7 +182,7 @@ class SpawnLauncher:
         try:
             pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-m", "fleet.cli.worker", CHILD_OPTION, str(document)],
+                [sys.executable, *_SAFE_PATH, "-m", "fleet.cli.worker", CHILD_OPTION, str(document)],
                 {**os.environ, **self._group.resources.environment},
                 file_actions=actions,
                 setsid=True,

@@ -14,7 +14,8 @@ from fleet.storage.interfaces import WorkQueue
 from fleet.worker.executor import Execution
 from fleet.worker.membership import Membership
 from fleet.worker.patience import TROUBLE
-from fleet.worker.shared import Phase, Slot
+from fleet.worker.record import Phase
+from fleet.worker.shared import Slot
 from fleet.worker.tally import Tally
 
 Lanes = tuple[tuple[int, int], ...]
@@ -147,9 +148,10 @@ class Claims:
 
     def _account(self, executed: Sequence[Execution], accepted: frozenset[Fence]) -> None:
         self.recorded += len(executed)
-        for execution in executed:
+        taken = self._slot.taken
+        for position, execution in enumerate(executed):
             claimed = execution.claimed
-            if claimed.fence not in accepted:
+            if claimed.fence not in accepted and position >= taken:
                 _log.warning(
                     "claim %d of task %d was lost: its result is dropped", claimed.claim_token, claimed.task_id
                 )

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from fleet import process
 from fleet.clock import Clock
 from fleet.worker.protocol import Reason
-from fleet.worker.shared import Phase, Slot, nanoseconds
+from fleet.worker.record import Phase, nanoseconds
+from fleet.worker.shared import Slot
 
 STOPPING_TIME = 2.0
 DRAIN_GRACE = 10.0

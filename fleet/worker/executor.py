@@ -55,8 +55,11 @@ def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> 
         claimed: the task.
         context: for handlers that want it.
     """
-    began = boottime()
+    began, worker = boottime(), os.getpid()
     outcome = _outcome(handler, claimed, context)
+    if os.getpid() != worker:
+        # A child that the handler forked has come back through it: it is no worker, and touches nothing of ours.
+        os._exit(1 if isinstance(outcome, Failure) else 0)
     return Execution(claimed, outcome, began, boottime() - began)
 
 

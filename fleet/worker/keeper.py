@@ -9,20 +9,21 @@ from collections.abc import Callable
 
 from fleet import maintenance
 from fleet.clock import SystemClock, boottime
-from fleet.domain.group import LIVE_GROUPS, GroupOrders, NewGroup
+from fleet.domain.group import LIVE_GROUPS, GroupOrders
 from fleet.domain.liveness import MAINTENANCE_INTERVAL, ProcessIdentity
 from fleet.errors import FleetError
-from fleet.faultpoints import reach
 from fleet.process import identify
-from fleet.storage.interfaces import Holder, Storage, Watch
+from fleet.storage.interfaces import Holder, MinuteCount, Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
 from fleet.worker.claims import LearnedLanes
+from fleet.worker.contact import introduce
 from fleet.worker.deaths import record_death
 from fleet.worker.patience import TROUBLE, patiently
 from fleet.worker.protocol import Channels, Death, Link, Message
+from fleet.worker.record import now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, now_ns
+from fleet.worker.shared import Board
 from fleet.worker.tally import counts
 from fleet.worker.waking import Waker
 
@@ -71,6 +72,7 @@ class Keeper:
         self._drained: set[str] = set()
         self._finish: Message | None = None
         self._orphaned = False
+        self._counts: list[MinuteCount] = []
         self._told: GroupOrders | None = None
 
     def run(self) -> int:
@@ -89,7 +91,7 @@ class Keeper:
     def _keep(self) -> int:
         self._storage.on_wait(self._pulse)
         try:
-            orders = self._introduce()
+            orders = introduce(self._storage.control, self._settings, self._group, self._known)
         except FleetError as error:
             self._supervisor.send("refused", exit_code=error.exit_code, message=str(error))
             return 0
@@ -105,30 +107,6 @@ class Keeper:
             return self._end()
         finally:
             watch.close()
-
-    def _introduce(self) -> GroupOrders | None:
-        """Make the group known, by compare-and-set of its launch token where it was launched."""
-        control, settings = self._storage.control, self._settings
-        if self._known:
-            return control.beat_group(settings.group_id, self._group)
-        reach("keeper.contact")
-        if settings.launch_token is not None:
-            return control.contact(settings.group_id, settings.launch_token, self._group)
-        if control.group(settings.group_id) is not None:
-            # A keeper before this one added it, and died before it could say so.
-            return control.beat_group(settings.group_id, self._group)
-        return control.add_group(
-            NewGroup(
-                group_id=settings.group_id,
-                pool=settings.pool,
-                target_size=settings.processes,
-                launch_token=settings.group_id,
-                process=self._group,
-                lease_seconds=settings.lease,
-                capabilities=settings.capabilities,
-                log_path=settings.log_path,
-            )
-        )
 
     def _prepare(self, watch: Watch) -> None:
         settings = self._settings
@@ -165,6 +143,7 @@ class Keeper:
         self._beat_at = boottime() + self._settings.heartbeat * (random.uniform(0.9, 1.0) if beaten else 0.2)
         if not beaten:
             return
+        self._write_counts()
         orders = self._storage.control.beat_group(self._settings.group_id, self._group)
         self._tell_orders(orders, kind="target")
 
@@ -256,13 +235,17 @@ class Keeper:
             if message["kind"] == "idle":
                 self._waker.idle_notice()
             elif message["kind"] == "counts":
-                self._add_counts(message)
+                self._counts += counts(message["rows"])
 
-    def _add_counts(self, message: Message) -> None:
+    def _write_counts(self) -> None:
+        """Add what workers have told since the last time; what cannot be stored is dropped: it is statistics."""
+        told, self._counts = self._counts, []
+        if not told:
+            return
         try:
-            self._storage.control.add_minutes(counts(message["rows"]))
+            self._storage.control.add_minutes(told)
         except TROUBLE as error:
-            _log.warning("statistics of some tasks were not stored: %s", error)
+            _log.warning("statistics of %d kinds of tasks were not stored: %s", len(told), error)
 
     def _end(self) -> int:
         """Write what is left and mark the group ended; without a supervisor, leave at once: workers beat alone."""
@@ -270,6 +253,7 @@ class Keeper:
             _log.warning("the supervisor is gone: its workers finish what they execute")
             return 0
         self._hear_workers()
+        self._write_counts()
         control, group, exit_code = self._storage.control, self._settings.group_id, self._finish["exit_code"]
         try:
             self._patiently(self._write_deaths, "writing how workers ended")

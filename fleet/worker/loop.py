@@ -20,12 +20,14 @@ from fleet.worker.orders import Orders
 from fleet.worker.patience import TROUBLE
 from fleet.worker.prefetch import Prefetch
 from fleet.worker.protocol import Channels, Link
+from fleet.worker.record import Ending, Phase
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Ending, Phase
+from fleet.worker.shared import Board
 
 UNTIL_EMPTY_WAIT = 0.5
 """Seconds between two looks of a worker that is to end when nothing is left."""
 
+SHORTEST_IDLE_WAIT = 0.05
 UNTIL_EMPTY_HORIZON = 60.0
 
 EXIT_ENDED = 0
@@ -168,8 +170,10 @@ class Worker:
         return tasks
 
     def _idle_wait(self) -> float:
-        longest = min(UNTIL_EMPTY_WAIT, self._settings.idle_wait) if self._settings.until_empty else None
-        return (longest or self._settings.idle_wait) * random.uniform(0.8, 1.2)
+        longest = max(self._settings.idle_wait, SHORTEST_IDLE_WAIT)
+        if self._settings.until_empty:
+            longest = min(longest, UNTIL_EMPTY_WAIT)
+        return longest * random.uniform(0.8, 1.2)
 
     def _is_over(self) -> bool:
         """Return whether the worker ends because nothing is left to do, or soon to do."""

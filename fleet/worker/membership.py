@@ -8,13 +8,14 @@ from typing import TypeVar
 
 from fleet.clock import Clock, boottime
 from fleet.domain.task import Claimant
-from fleet.domain.worker import WorkerStatus
+from fleet.domain.worker import Beat, WorkerStatus
 from fleet.errors import WorkerIdTaken
 from fleet.storage.interfaces import Storage
 from fleet.worker.enrolment import enrol, new_incarnation, registration
 from fleet.worker.patience import TROUBLE, patiently
+from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Phase, Slot, nanoseconds, now_ns
+from fleet.worker.shared import Slot
 
 T = TypeVar("T")
 
@@ -124,8 +125,16 @@ class Membership:
             return
         self.ended = True
         claimant = self.claimant
-        end = self._storage.registry.end
-        self.patiently(lambda: end(claimant.worker_id, claimant.incarnation, reason=reason), "deregistering")
+        registry = self._storage.registry
+        done, failed = self._slot.done, self._slot.failed
+        last = Beat(claimant.worker_id, claimant.incarnation, tasks_done=done, tasks_failed=failed)
+
+        def end() -> None:
+            if done or failed:
+                registry.beat([last])
+            registry.end(claimant.worker_id, claimant.incarnation, reason=reason)
+
+        self.patiently(end, "deregistering")
 
     def patiently(self, operation: Callable[[], T], what: str) -> T:
         """Run a transaction, again and again for some leases while the database does not answer."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from fleet.clock import boottime
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
+from fleet.worker.record import Ending, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Ending, Slot, nanoseconds, now_ns
+from fleet.worker.shared import Slot
 
 _PAGE_MB = resource.getpagesize() / 1_048_576
 
@@ -84,7 +85,7 @@ class Orders:
         return (
             (settings.max_tasks is not None and executed >= settings.max_tasks)
             or (settings.max_age is not None and boottime() - self._began >= settings.max_age)
-            or (settings.max_memory_mb is not None and _memory_mb() >= settings.max_memory_mb)
+            or (settings.max_memory_mb is not None and executed > 0 and _memory_mb() >= settings.max_memory_mb)
         )
 
     def _lifeline_ended(self) -> bool:

@@ -9,8 +9,9 @@ import signal
 from fleet.worker.beats import silence_allowed
 from fleet.worker.children import Launcher
 from fleet.worker.protocol import Death, Link, Message
+from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.roster import LONG_LIFE, restart_delay
-from fleet.worker.shared import Board, nanoseconds, now_ns
+from fleet.worker.shared import Board
 
 _log = logging.getLogger("fleet.supervisor")
 
@@ -34,6 +35,7 @@ class KeeperPost:
         self.pid: int | None = None
         self.start_at: float | None = 0.0
         self.known = False
+        self.finished = False
         self.short_lives = 0
 
     def fileno(self) -> int | None:
@@ -84,9 +86,13 @@ class KeeperPost:
         if self._link:
             self._link.send(**self._finish)
 
-    def ended(self, now: float) -> None:
-        """Note that the keeper's process is gone; the next is started at once, and later and later if it dies young."""
+    def ended(self, exit_code: int | None, now: float) -> None:
+        """Note that the keeper's process is gone; the next is started at once, and later and later if it dies young.
+
+        One that was told to finish and exits with 0 is the last.
+        """
         self.pid = None
+        self.finished = self._finish is not None and exit_code == 0
         if self._link:
             self._link.close()
             self._link = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 Message = dict[str, Any]
 
+SPARE_DESCRIPTORS = 256
 _LARGEST = 65_536
 
 
@@ -87,7 +89,6 @@ class Death:
     """A worker process that ended without saying goodbye to the registry, or was ended.
 
     Attributes:
-        slot: its slot.
         worker_id, incarnation: who it was.
         reason: why.
         exit_code: None when a signal ended it.
@@ -99,7 +100,6 @@ class Death:
         retry_in: seconds until the next attempt; None when it was the last.
     """
 
-    slot: int
     worker_id: str
     incarnation: str
     reason: Reason
@@ -120,6 +120,15 @@ class Death:
     def from_json(cls, value: Message) -> Death:
         """Return the death that `as_json` described."""
         return cls(**{**value, "reason": Reason(value["reason"])})
+
+
+def _allow_descriptors(wanted: int) -> None:
+    """Raise this process's limit of open files, as far as it may, to what a large group needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
 
 
 @dataclass(frozen=True)
@@ -145,6 +154,7 @@ class Channels:
     @classmethod
     def open(cls, board: int, slots: int) -> Channels:
         """Make them, close-on-exec and non-blocking."""
+        _allow_descriptors(slots + SPARE_DESCRIPTORS)
         lifeline, holder = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         notices, hearing = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(

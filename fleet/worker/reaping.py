@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fleet.worker.enforcement import kill_session
+from fleet.worker.protocol import Death, Reason
+from fleet.worker.record import Phase, now_ns
+from fleet.worker.shared import Slot
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -62,3 +65,28 @@ def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:
         pid, status, usage = os.wait4(found.si_pid, 0)
         code = os.waitstatus_to_exitcode(status)
         yield Exit(pid, code if code >= 0 else None, -code if code < 0 else None, usage.ru_maxrss)
+
+
+def autopsy(worker_id: str, slot: Slot, reason: Reason, ended: Exit) -> Death:
+    """Return what is to be written of a worker's death: its record names the one task that it was executing.
+
+    Args:
+        worker_id: the worker.
+        slot: its record, left as it was when it died.
+        reason: why it died.
+        ended: how its process ended.
+    """
+    executing = slot.phase == Phase.EXECUTING
+    return Death(
+        worker_id=worker_id,
+        incarnation=slot.incarnation,
+        reason=reason,
+        exit_code=ended.code,
+        signal=ended.signal,
+        peak_kb=ended.peak_kb,
+        task_id=slot.task_id if executing else 0,
+        token=slot.token if executing else 0,
+        seconds=(now_ns() - slot.started) / 1e9 if executing else 0.0,
+        timeout=slot.timeout / 1e9,
+        retry_in=None if slot.retry_in < 0 else slot.retry_in / 1e9,
+    )

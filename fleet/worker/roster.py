@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleet.worker.protocol import Reason
-from fleet.worker.shared import Ending
+from fleet.worker.record import Ending
 
 LONG_LIFE = 10.0
 SHORTEST_DELAY = 0.5

@@ -13,106 +13,18 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any
 
-from fleet.clock import boottime
 from fleet.domain.task import MAX_BATCH, Fence
+from fleet.worker.record import Cells, Phase, Reading, Word, now_ns
 
 _HEADER_WORDS = 32
 _SLOT_WORDS = 256
 _HELD = 40
 _WORD = 8
+OUTBOX_BYTES = 65_536
 
 
-def nanoseconds(seconds: float) -> int:
-    """Return `seconds` as whole nanoseconds, the unit of times in shared memory."""
-    return int(seconds * 1e9)
-
-
-def now_ns() -> int:
-    """Return the boot time in nanoseconds."""
-    return nanoseconds(boottime())
-
-
-class Phase(IntEnum):
-    """What a worker is doing."""
-
-    VACANT = 0
-    STARTING = 1
-    IDLE = 2
-    CLAIMING = 3
-    EXECUTING = 4
-    RECORDING = 5
-    ENDED = 6
-
-
-class Ending(IntEnum):
-    """Why a worker ends by itself."""
-
-    NONE = 0
-    DRAINED = 1
-    RECYCLED = 2
-    EMPTY = 3
-    REFUSED = 4
-
-
-class Word:
-    """One cell of a record, at a fixed position."""
-
-    def __init__(self, position: int) -> None:
-        self._position = position
-
-    def __get__(self, owner: _Cells, kind: type[Any] | None = None) -> int:
-        return owner.cells[owner.base + self._position]
-
-    def __set__(self, owner: _Cells, value: int) -> None:
-        owner.cells[owner.base + self._position] = value
-
-
-class _Cells:
-    def __init__(self, cells: memoryview[int], base: int) -> None:
-        self.cells = cells
-        self.base = base
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A slot as read at one moment; times in boot nanoseconds.
-
-    Attributes:
-        incarnation: the life that it is about.
-        phase: what the worker is doing.
-        held: the claims that it holds.
-        task_id, token: what it executes, 0 when nothing.
-    """
-
-    incarnation: str
-    pid: int
-    phase: Phase
-    pulse: int
-    idle: bool
-    held: tuple[Fence, ...]
-    task_id: int
-    token: int
-    started: int
-    timeout: int
-    done: int
-    failed: int
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether the worker is in the registry, as far as it has said."""
-        return self.phase in (Phase.IDLE, Phase.CLAIMING, Phase.EXECUTING, Phase.RECORDING)
-
-    @property
-    def executing(self) -> Fence | None:
-        """The claim that is being executed, None when none is."""
-        return Fence(self.task_id, self.token) if self.phase is Phase.EXECUTING else None
-
-
-class Slot(_Cells):
+class Slot(Cells):
     """The record of one worker process."""
 
     pid = Word(0)  # by the supervisor, as are the two that follow
@@ -137,11 +49,14 @@ class Slot(_Cells):
     ending = Word(19)
     held_count = Word(20)
     held_index = Word(21)
-    _incarnation_high = Word(22)
-    _incarnation_low = Word(23)
+    taken = Word(22)  # by the keeper, under the lock: how many ends of the batch it records
+    _outbox_used = Word(23)
+    _incarnation_high = Word(24)
+    _incarnation_low = Word(25)
 
-    def __init__(self, cells: memoryview[int], base: int, fd: int) -> None:
+    def __init__(self, cells: memoryview[int], base: int, outbox: memoryview[int], fd: int) -> None:
         super().__init__(cells, base)
+        self._outbox = outbox
         self._fd = fd
 
     def clear(self) -> None:
@@ -200,7 +115,7 @@ class Slot(_Cells):
     def hold(self, fences: Sequence[Fence]) -> None:
         """Note the claims of a batch, in the order of execution."""
         with self.locked():
-            self.revoked = 0
+            self.revoked = self.taken = self._outbox_used = 0
             self.held_index = -1
             for position, fence in enumerate(fences[:MAX_BATCH]):
                 at = self.base + _HELD + 2 * position
@@ -222,16 +137,34 @@ class Slot(_Cells):
         self.enters(Phase.EXECUTING)
         return True
 
+    def put_out(self, line: bytes) -> bool:
+        """Note how a task of the batch ended, for the keeper to record should the next one last; False when full.
+
+        Called between two executions, when the keeper does not look.
+        """
+        used = self._outbox_used
+        if used + len(line) > OUTBOX_BYTES:
+            return False
+        self._outbox[used : used + len(line)] = line
+        self._outbox_used = used + len(line)
+        return True
+
+    def empty_outbox(self) -> None:
+        """Forget what was noted: it is recorded."""
+        with self.locked():
+            self.taken = self._outbox_used = 0
+
     # The keeper's side
 
-    def revoke_rest(self, lasting: Fence) -> tuple[Fence, ...] | None:
+    def revoke_rest(self, lasting: Fence) -> tuple[tuple[Fence, ...], list[bytes]] | None:
         """Take what is not begun from a batch, so that it can be given back: its holder cannot start any of it now.
 
         Args:
             lasting: the execution that lasts.
 
         Returns:
-            What was taken, perhaps nothing; None when that execution is over or this was done before.
+            What was taken, perhaps nothing, and the noted ends of what came before; None when that execution is over,
+            or this was done already.
         """
         if not self._try_lock():
             return None
@@ -241,7 +174,9 @@ class Slot(_Cells):
             rest = self._held()[self.held_index + 1 :]
             self.revoked = 1
             self.held_count = self.held_index + 1
-            return rest
+            ended = bytes(self._outbox[: self._outbox_used]).splitlines()
+            self.taken = len(ended)
+            return rest, ended
         finally:
             self._unlock()
 
@@ -286,7 +221,7 @@ def _halves(incarnation: str) -> tuple[int, int]:
     return int.from_bytes(raw[:8], "big", signed=True), int.from_bytes(raw[8:], "big", signed=True)
 
 
-class Board(_Cells):
+class Board(Cells):
     """The group's shared memory: a header and one slot per worker.
 
     Args:
@@ -298,11 +233,16 @@ class Board(_Cells):
     watches_batches = Word(1)  # whether the keeper looks at batches often
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
-        size = (_HEADER_WORDS + slots * _SLOT_WORDS) * _WORD
+        words = _HEADER_WORDS + slots * _SLOT_WORDS
+        size = words * _WORD + slots * OUTBOX_BYTES
         if fd is None:
             fd = os.memfd_create("fleet-worker-group", os.MFD_CLOEXEC)
             os.ftruncate(fd, size)
         self.fd = fd
-        cells = memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED)).cast("q")
+        memory = memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED))
+        cells = memory[: words * _WORD].cast("q")
         super().__init__(cells, 0)
-        self.slots = tuple(Slot(cells, _HEADER_WORDS + slot * _SLOT_WORDS, fd) for slot in range(slots))
+        boxes = [memory[size - (left * OUTBOX_BYTES) :][:OUTBOX_BYTES] for left in range(slots, 0, -1)]
+        self.slots = tuple(
+            Slot(cells, _HEADER_WORDS + number * _SLOT_WORDS, box, fd) for number, box in enumerate(boxes)
+        )

@@ -15,10 +15,11 @@ from fleet.worker.enforcement import interruption, kill_if, next_timeout, verdic
 from fleet.worker.group import Group
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
-from fleet.worker.protocol import Death, Message, Reason
-from fleet.worker.reaping import Exit, adopt_orphans, reap
+from fleet.worker.protocol import Message, Reason
+from fleet.worker.reaping import Exit, adopt_orphans, autopsy, reap
+from fleet.worker.record import Ending, Phase, nanoseconds, now_ns
 from fleet.worker.roster import Place, Roster
-from fleet.worker.shared import Ending, Phase, Slot, nanoseconds, now_ns
+from fleet.worker.shared import Slot
 
 LONGEST_TICK = 0.5
 ASLEEP_AFTER = 3.0
@@ -68,7 +69,8 @@ class Supervisor:
         self._listen()
         while not self._over and not (self._target is not None and self._roster.is_over):
             self._tick(launcher)
-        self._finish()
+        self._finish(launcher)
+        signal.set_wakeup_fd(-1)
         return self._exit_code
 
     def _listen(self) -> None:
@@ -159,29 +161,12 @@ class Supervisor:
         if ended.code == EXIT_REFUSED:
             self._exit_code = 1
         if not said_goodbye:
-            self._keeper.report(self._death(place, slot, reason, ended))
+            death = autopsy(self._settings.worker_name(place.number), slot, reason, ended)
+            self._keeper.report(death)
             if reason is Reason.CRASH:
-                name = self._settings.worker_name(place.number)
-                _log.warning("worker %s (pid %d) %s, task %d", name, ended.pid, ended.manner, _executing(slot))
+                _log.warning("worker %s (pid %d) %s, task %d", death.worker_id, ended.pid, ended.manner, death.task_id)
         slot.phase = Phase.VACANT
         slot.idle = 0
-
-    def _death(self, place: Place, slot: Slot, reason: Reason, ended: Exit) -> Death:
-        executing = _executing(slot) != 0
-        return Death(
-            slot=place.number,
-            worker_id=self._settings.worker_name(place.number),
-            incarnation=slot.incarnation,
-            reason=reason,
-            exit_code=ended.code,
-            signal=ended.signal,
-            peak_kb=ended.peak_kb,
-            task_id=slot.task_id if executing else 0,
-            token=slot.token if executing else 0,
-            seconds=(now_ns() - slot.started) / 1e9 if executing else 0.0,
-            timeout=slot.timeout / 1e9,
-            retry_in=None if slot.retry_in < 0 else slot.retry_in / 1e9,
-        )
 
     # The keeper
 
@@ -205,8 +190,8 @@ class Supervisor:
     def _keeper_ended(self, ended: Exit) -> None:
         # What it said last may still be unread.
         self._hear_keeper()
-        self._keeper.ended(boottime())
-        if self._over:
+        self._keeper.ended(ended.code, boottime())
+        if self._over or self._keeper.finished:
             return
         _log.warning("the keeper (pid %d) %s: starting another", ended.pid, ended.manner)
         if not self._keeper.known and self._keeper.short_lives >= KEEPER_ATTEMPTS:
@@ -258,23 +243,26 @@ class Supervisor:
             self._group.channels.wake(place.number)
         self._keeper.drain(reason, timeout)
 
-    def _finish(self) -> None:
-        """End what is left, and let the keeper write the group's end."""
+    def _finish(self, launcher: Launcher) -> None:
+        """End what is left, and have the keeper write the group's end; where that takes too long, its lease tells."""
         for place in self._roster.running:
             self._judge(place, lambda _slot: Reason.ABORTED)
-        aborted, self._over = self._over, True
-        if self._keeper.known and not aborted:
+        if not self._over:
             self._keeper.finish(self._exit_code)
-        deadline = boottime() + self._settings.lease + FINISHING_TIME
-        while self._roster.running or self._keeper.pid is not None:
-            if boottime() > deadline or (aborted and not self._roster.running):
-                self._keeper.kill()
+        deadline = boottime() + (0.0 if self._over else self._settings.lease + FINISHING_TIME)
+        while self._roster.running or not (self._keeper.finished or boottime() > deadline):
+            if not self._over:
+                self._keeper.start_if_due(launcher, boottime())
             self._wait(0.1)
             self._hear_signals()
             self._hear_keeper()
             self._reap()
-        signal.set_wakeup_fd(-1)
+        self._end_keeper()
 
-
-def _executing(slot: Slot) -> int:
-    return slot.task_id if slot.phase == Phase.EXECUTING else 0
+    def _end_keeper(self) -> None:
+        self._over = True
+        self._keeper.kill()
+        while self._keeper.pid is not None:
+            self._wait(0.1)
+            self._hear_signals()
+            self._reap()

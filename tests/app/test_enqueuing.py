@@ -106,7 +106,7 @@ def test_transaction_commits_task_and_rows_together(app: Fleet) -> None:
 
 
 def test_connection_of_the_caller(app: Fleet, tmp_path: Path) -> None:
-    """What is enqueued on the caller's own SQLAlchemy connections commits or vanishes with them, many at a time (DX01)."""
+    """What is enqueued on the caller's own SQLAlchemy connections commits or vanishes with them (DX01)."""
     app.enqueue("x")
     engine = create_engine(f"sqlite:///{tmp_path}/fleet.db")
 

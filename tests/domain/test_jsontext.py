@@ -55,7 +55,7 @@ def test_stored_text_is_ascii_on_one_line(value: object) -> None:
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_its_path(value: object, complaint: str) -> None:
-    """What a database would refuse or change is refused before, with its place in the value (PL02, RT07)."""
+    """What a database would refuse or change is refused before, with its place in the value (PL02, PL03, RT07)."""
     with pytest.raises(PayloadError, match=complaint):
         encode(value, "payload")
 
@@ -75,7 +75,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 
 def test_size_is_checked_at_the_limit() -> None:
-    """A text of exactly the limit is stored; one byte more is refused with both numbers (PL03)."""
+    """A text of exactly the limit is stored; one byte more is refused with both numbers."""
     assert len(encode("x" * (MAX_BYTES - 2), "payload")) == MAX_BYTES
     with pytest.raises(PayloadError, match=f"{MAX_BYTES + 1} bytes: at most {MAX_BYTES}"):
         encode("x" * (MAX_BYTES - 1), "payload")
@@ -134,7 +134,7 @@ def test_a_payload_is_an_object() -> None:
 
 @given(st.text(st.characters(), max_size=200), st.integers(1, 50))
 def test_printable_text_fits_any_column(text: str, limit: int) -> None:
-    """A text from a task is made storable: no NUL, no lone surrogate, never longer than allowed (RT07)."""
+    """A text from a task is made storable: no NUL, no lone surrogate, never longer than allowed (PL03, RT07)."""
     made = printable(text, limit)
     assert len(made) <= limit
     assert "\0" not in made

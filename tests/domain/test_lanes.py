@@ -145,7 +145,7 @@ def test_weighted_queues_come_first_in_proportion() -> None:
 
 @given(st.lists(st.tuples(names, st.floats(0, 100)), min_size=1, max_size=6, unique_by=lambda pair: pair[0]))
 def test_every_queue_keeps_a_tier_of_its_own(queues: list[tuple[str, float]]) -> None:
-    """Whatever the weights and the draw, no queue is lost and no two share a tier (CP04)."""
+    """Whatever the weights and the draw, no queue is lost and no two share a tier."""
     draws = cycle([0.0, 0.999999, 0.5])
     lanes = [lane(position, name) for position, (name, _) in enumerate(queues)]
     served = tiers(lanes, offer(*queues), lambda: next(draws))

@@ -143,11 +143,14 @@ def test_scaled_to_zero_is_said_and_healthy() -> None:
     assert "nothing will run them while every pool is scaled to 0" in found.notes[0]
 
 
-def test_dead_worker_waits_for_rescue() -> None:
-    """A dead worker that nobody has marked yet makes the fleet unhealthy, since its tasks wait (MO01)."""
-    found = status_of(Sight(NOW, (worker(), worker("x", beat_age=60))))
+def test_dead_worker_s_task_waits_for_rescue() -> None:
+    """A dead worker that still holds a task makes the fleet unhealthy; one that held nothing is a note (MO01, MO03)."""
+    found = status_of(Sight(NOW, (worker(), worker("x", beat_age=60, current_task_id=7))))
     assert not found.healthy
-    assert "worker x is dead (last beat 60 s ago)" in found.problems[0]
+    assert found.problems[0].startswith("worker x is dead (last beat 60 s ago) and task 7 is not yet given back")
+    idle = status_of(Sight(NOW, (worker("x", beat_age=60),)))
+    assert idle.healthy
+    assert idle.notes == ("worker x is dead (last beat 60 s ago) and held nothing",)
 
 
 def test_finished_tasks_are_not_waiting() -> None:

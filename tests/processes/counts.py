@@ -1,4 +1,4 @@
-"""How much the tests of this folder do: a short form in every run, the full counts where FLEET_SOAK=1 (scripts/soak)."""
+"""How much the tests of this folder do: a short form in every run, the full counts where FLEET_SOAK=1."""
 
 from __future__ import annotations
 

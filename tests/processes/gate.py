@@ -1,7 +1,7 @@
-"""Runs a command line at the instant at which a test opens a gate: `python -m tests.processes.gate READY GATE MODULE ...`.
+"""Runs a command line at the instant at which a test opens a gate.
 
-READY and GATE are inherited descriptors: one byte is written to the first when everything is imported, and the second
-is at its end when the test lets go.
+`python -m tests.processes.gate READY GATE MODULE [ARGUMENT...]`. READY and GATE are inherited descriptors: one byte is
+written to the first when everything is imported, and the second is at its end when the test lets go.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""A fleet on disk: a directory, a database, and the processes that a test starts for it, which all end with the test."""
+"""A fleet on disk: a directory, a database, and the processes that a test starts for it; all end with the test."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import select
-import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +17,7 @@ from fleet.config import locate
 from fleet.wiring import open_storage
 from tests.processes import procfs
 from tests.processes.ledger import Ledger
+from tests.processes.running import PATIENCE, Running, read_bytes, wait_until
 from tests.processes.terminal import Terminal
 
 T = TypeVar("T")
@@ -32,59 +29,12 @@ LEASE = 2.0
 MAINTENANCE = 5.0
 """Seconds between two maintenance passes of a fleet; a rescue takes a lease and one of these at most."""
 
-PATIENCE = 40.0
-"""Seconds for what takes one or two on an idle machine, or a rescue."""
-
 WORKER_OPTIONS = (
     "--tasks=tests.processes.jobs",
     f"--heartbeat-interval={HEARTBEAT}",
     f"--lease={LEASE}",
     "--idle-wait=1",
 )
-
-
-def wait_until(condition: Callable[[], T], what: str, seconds: float = PATIENCE, report: Callable[[], str] = str) -> T:
-    """Wait until `condition()` is true and return its value; fail after `seconds`, saying what did not happen."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what}\n{report()}")
-        time.sleep(0.01)
-    return value
-
-
-class Running:
-    """A process that a test has started.
-
-    Args:
-        process: the process.
-        output: where it writes to.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
-        self._process = process
-        self._output = output
-        self.pid = process.pid
-
-    @property
-    def text(self) -> str:
-        """What it has written."""
-        return self._output.read_text(errors="replace")
-
-    def wait(self, seconds: float = PATIENCE) -> int:
-        """Wait for its end; return its exit code (negative: a signal)."""
-        try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"pid {self.pid} still runs after {seconds:g} s:\n{self.text[-3000:]}") from None
-
-    def ended(self) -> bool:
-        """Return whether it has ended."""
-        return self._process.poll() is not None
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self._process.send_signal(number)
 
 
 class Site:
@@ -157,10 +107,12 @@ class Site:
         """Start `fleet-scaler`."""
         return self.start("-m", "fleet.cli.scaler", f"--db-path={self.database}", *options, env=env)
 
-    def scale(self, target: int, *options: str, wait: float | None = PATIENCE) -> str:
+    def scale(
+        self, target: int, *options: str, wait: float | None = PATIENCE, env: Mapping[str, str] | None = None
+    ) -> str:
         """Run one scaler pass to its end, workers ready unless `wait` is None; return what it printed."""
         waiting = [] if wait is None else [f"--wait={wait:g}"]
-        running = self.scaler(f"--target-workers={target}", *waiting, *self.template(options))
+        running = self.scaler(f"--target-workers={target}", *waiting, *self.template(options), env=env)
         code = running.wait((wait or 0) + PATIENCE)
         assert code == 0, f"fleet-scaler ended with {code}: {running.text}\n{self.report()}"
         return running.text
@@ -226,8 +178,10 @@ class Site:
         return {worker: (incarnation, pid) for worker, incarnation, pid in rows}
 
     def supervisors(self, pool: str | None = None) -> list[int]:
-        """Return the pids of supervisors that live."""
-        rows = self.ledger.rows("SELECT pid FROM worker_group WHERE pid IS NOT NULL AND pool = coalesce(?, pool)", pool)
+        """Return the pids of supervisors that live and have made contact."""
+        rows = self.ledger.rows(
+            "SELECT pid FROM worker_group WHERE contacted_at IS NOT NULL AND pool = coalesce(?, pool)", pool
+        )
         return sorted({pid for (pid,) in rows} & set(self.processes()))
 
     def keepers(self) -> list[int]:
@@ -301,17 +255,3 @@ class Site:
         for terminal in self._terminals:
             terminal.hang_up()
             terminal.process.wait()
-
-
-def read_bytes(descriptor: int, number: int, seconds: float = PATIENCE) -> None:
-    """Read so many bytes; fail when they do not come."""
-    deadline = time.monotonic() + seconds
-    while number:
-        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        assert readable, f"{number} processes were not ready within {seconds:g} s"
-        number -= len(os.read(descriptor, number))
-
-
-def chance(seed: object) -> random.Random:
-    """Return a source of chance that gives the same for the same seed."""
-    return random.Random(str(seed))

@@ -14,11 +14,11 @@ from tests.processes.procfs import Identity
 
 _TABLE = """
 CREATE TABLE test_ledger (seq INTEGER PRIMARY KEY, task INTEGER, was TEXT, became TEXT, token INTEGER,
-    attempt INTEGER, worker TEXT, incarnation TEXT);
+    attempt INTEGER, worker TEXT, incarnation TEXT, at REAL);
 CREATE TRIGGER test_ledger_writes AFTER UPDATE OF status ON work_queue BEGIN
-    INSERT INTO test_ledger (task, was, became, token, attempt, worker, incarnation)
+    INSERT INTO test_ledger (task, was, became, token, attempt, worker, incarnation, at)
     VALUES (NEW.id, OLD.status, NEW.status, NEW.claim_token, NEW.attempt, coalesce(NEW.worker, OLD.worker),
-        coalesce(NEW.incarnation, OLD.incarnation));
+        coalesce(NEW.incarnation, OLD.incarnation), (julianday('now') - 2440587.5) * 86400);
 END;
 """
 
@@ -91,7 +91,7 @@ class Ledger:
 
     def check_done_once(self, tasks: Collection[int]) -> None:
         """Check that each task came to its end once, and that what is stored is what that execution returned."""
-        runs = defaultdict(dict)
+        runs: defaultdict[int, dict[str, Execution]] = defaultdict(dict)
         for line in self.executions():
             runs[line.task][line.run] = line
         stored = {task: row for task, *row in self.rows("SELECT id, status, claim_token, result_json FROM work_queue")}
@@ -108,9 +108,11 @@ class Ledger:
     def check_executed_once(self, tasks: Collection[int]) -> None:
         """Check that each task was executed once, at its first claim, and came to its end with that."""
         self.check_done_once(tasks)
-        counts = Counter(line.task for line in self.executions())
-        assert {task: counts[task] for task in tasks if counts[task] != 1} == {}, "not executed exactly once"
-        assert {line.task: line.attempt for line in self.executions() if line.attempt != 1} == {}
+        wanted = set(tasks)
+        executions = [line for line in self.executions() if line.task in wanted]
+        counts = Counter(line.task for line in executions)
+        assert {task: count for task, count in counts.items() if count != 1} == {}, "not executed exactly once"
+        assert {line.task: line.attempt for line in executions if line.attempt != 1} == {}
 
     def repeated_by(self) -> Iterable[tuple[int, Execution]]:
         """Yield (task, execution) for each execution whose result was not the one that was stored."""

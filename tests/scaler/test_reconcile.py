@@ -362,7 +362,7 @@ def test_an_error_in_a_pass_gives_its_lease_back(world: World) -> None:
 
 
 def test_commands_of_this_host_are_carried_out_without_the_lease(world: World) -> None:
-    """A pass elsewhere may order from this host: whoever runs here acts (rule of the scaler's fifth step)."""
+    """A pass elsewhere may order from this host: whoever runs here acts."""
     current = hold_lease(world, target(2))
     plan = preview(world.scaler, POOL, SettingsChange())
     assert world.storage.control.apply(current, plan) is not None

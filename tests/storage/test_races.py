@@ -157,7 +157,7 @@ def test_two_rescuers_rescue_once(stores: Sequence[Storage]) -> None:
 
 
 def test_one_of_many_scalers_has_the_lease(stores: Sequence[Storage]) -> None:
-    """Of several passes that begin at once one has the lease, and only its plan is written (SC01)."""
+    """Of several passes that begin at once one has the lease, and only its plan is written (SC12)."""
 
     def work(store: Storage, number: int) -> bool:
         current = store.control.begin_pass("default", holder(f"s{number}", number + 1), FIXED, 30.0, nobody)
@@ -168,7 +168,7 @@ def test_one_of_many_scalers_has_the_lease(stores: Sequence[Storage]) -> None:
 
 
 def test_one_of_many_launches_becomes_the_group(stores: Sequence[Storage]) -> None:
-    """Of several processes that come up for one launch, one becomes the group (SC01)."""
+    """Of several processes that come up for one launch, one becomes the group (AD01)."""
     current = stores[0].control.begin_pass("default", holder("s", 1), NO_CHANGE, 30.0, nobody)
     assert stores[0].control.apply(current, starting(1)) is not None
     [wanted] = stores[0].control.groups()
@@ -212,7 +212,7 @@ def test_one_of_many_keepers_does_maintenance(stores: Sequence[Storage]) -> None
 
 
 def test_a_flag_and_a_claim_never_both_win_unseen(stores: Sequence[Storage]) -> None:
-    """When an idle drain and a claim meet, either the worker is flagged and has nothing, or it is spared (SC12)."""
+    """When an idle drain and a claim meet, either the worker is flagged and has nothing, or it is spared."""
     first, second, *_ = stores
     current = first.control.begin_pass("default", holder("s", 1), FIXED, 300.0, nobody)
     for number in range(15):

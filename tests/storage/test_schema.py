@@ -15,8 +15,8 @@ from fleet.domain.task import HandlerDefaults, NewTask
 from fleet.storage import claiming, schema
 from fleet.storage.interfaces import Storage
 from fleet.storage.tables import metadata
-from fleet.storage.views import VIEWS
 from fleet.storage.types import JsonText, UtcTime
+from fleet.storage.views import VIEWS
 from tests.databases import opened
 from tests.storage.samples import all_lanes, claim_one, enqueue, enqueue_one, execute, join, row
 
@@ -57,14 +57,19 @@ EXPLICIT: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> Iterator[Storage]:
+def database(request: pytest.FixtureRequest) -> Storage:
     """Give an empty store of each kind of database."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("memory")
-    else:
-        store = opened(request.getfixturevalue("postgres_url"))
-        yield store
-        store.close()
+    store: Storage = request.getfixturevalue("memory" if request.param == "sqlite" else "postgresql")
+    return store
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def own_database(request: pytest.FixtureRequest) -> Iterator[Storage]:
+    """Give a store whose schema the test may change, of each kind of database."""
+    url = ":memory:" if request.param == "sqlite" else request.getfixturevalue("new_postgres_url")
+    store = opened(url, create=True, clock=ManualClock())
+    yield store
+    store.close()
 
 
 def sample(table: Table) -> dict[str, Any]:
@@ -257,9 +262,9 @@ def _index(index: Mapping[str, Any]) -> tuple[Any, ...]:
     return index["name"], index["column_names"], bool(index["unique"]), sorted(where)
 
 
-def test_migrations_equal_the_tables(database: Storage) -> None:
+def test_migrations_equal_the_tables(own_database: Storage) -> None:
     """What the migrations make is what the tables say, CHECKs and partial indexes included."""
-    with database.transaction() as transaction:
+    with own_database.transaction() as transaction:
         connection = transaction.connection
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "include_name": lambda name, kind, _: name not in VIEWS}
@@ -267,8 +272,8 @@ def test_migrations_equal_the_tables(database: Storage) -> None:
         differences = [each for each in compare_metadata(context, metadata) if schema.VERSION_TABLE not in str(each)]
         assert differences == []
         migrated = reflected(connection)
-    schema.downgrade(database.database, "base")  # type: ignore[attr-defined]
-    with database.transaction() as transaction:
+    schema.downgrade(own_database.database, "base")  # type: ignore[attr-defined]
+    with own_database.transaction() as transaction:
         metadata.create_all(transaction.connection)
         assert reflected(transaction.connection) == migrated
 
@@ -279,20 +284,20 @@ def tables_and_views(connection: Connection) -> set[str]:
     return {*inspector.get_table_names(), *inspector.get_view_names()} - {schema.VERSION_TABLE}
 
 
-def test_down_and_up_again_with_data(database: Storage) -> None:
+def test_down_and_up_again_with_data(own_database: Storage) -> None:
     """With rows in every table the schema goes down to nothing and up again to the same (MG05)."""
-    core = database.database  # type: ignore[attr-defined]
-    with database.transaction() as transaction:
+    core = own_database.database  # type: ignore[attr-defined]
+    with own_database.transaction() as transaction:
         fill(transaction.connection)
         before = reflected(transaction.connection), tables_and_views(transaction.connection)
     schema.downgrade(core, "base")
-    with database.transaction() as transaction:
+    with own_database.transaction() as transaction:
         assert tables_and_views(transaction.connection) == set()
     assert schema.upgrade(core)
     assert not schema.upgrade(core)
-    with database.transaction() as transaction:
+    with own_database.transaction() as transaction:
         assert (reflected(transaction.connection), tables_and_views(transaction.connection)) == before
-    enqueue_one(database)
+    enqueue_one(own_database)
 
 
 def test_the_names_of_tables_and_views(database: Storage) -> None:
@@ -420,7 +425,7 @@ def cost_of_a_claim(backlog: int, limit: int) -> int:
 
 @pytest.mark.parametrize("limit", [1, 10])
 def test_a_claim_costs_the_same_whatever_waits(limit: int) -> None:
-    """A claim costs the same with 4,000 tasks waiting as with 100: it neither scans nor sorts the backlog (DB02)."""
+    """A claim costs the same with 4,000 tasks waiting as with 100: it neither scans nor sorts the backlog."""
     assert cost_of_a_claim(4_000, limit) <= cost_of_a_claim(100, limit) * 1.5 + 3
 
 

@@ -154,8 +154,9 @@ def test_a_batch_is_fresh_and_not_started(store: Storage) -> None:
 def test_a_task_on_its_last_attempt_comes_alone(store: Storage) -> None:
     """A task without attempts to spare is never in a batch, and its start is stamped (RT08)."""
     who = join(store)
+    enqueue(store, *[NewTask("t")] * 2)
     last = enqueue_one(store, max_attempts=1)
-    enqueue(store, *[NewTask("t")] * 4)
+    enqueue(store, *[NewTask("t")] * 2)
     came_with = [ids(claimed) for claimed in iter(lambda: claim(store, who, 10), ())]
     assert [last] in came_with
     assert sum(map(len, came_with)) == 5
@@ -167,7 +168,7 @@ def test_an_interrupted_task_comes_alone(store: Storage) -> None:
     who = join(store)
     suspect, *_ = batch(store, who, 3)
     store.queue.release(who.incarnation, [suspect.fence], interrupted=True, reason="x")
-    enqueue(store, *[NewTask("t")] * 3)
+    enqueue(store, *[NewTask("t", priority=1)] * 3)
     came_with = [ids(claimed) for claimed in iter(lambda: claim(store, who, 10), ())]
     assert [suspect.task_id] in came_with
     assert row(store, suspect.task_id).started_at is not None

@@ -315,7 +315,7 @@ def test_only_old_ended_tasks_are_pruned(store: Storage) -> None:
 
 
 def test_a_task_that_ends_late_is_pruned_too(store: Storage) -> None:
-    """A task that was open when the pruning cursor passed it is deleted in a later round."""
+    """A task that was open when the pruning cursor passed it is deleted in a later round (DB02)."""
     who = join(store)
     first, second = enqueue(store, NewTask("t"), NewTask("t")).ids
     slow, quick = claim(store, who)[0], claim_one(store, who)

@@ -52,7 +52,7 @@ def test_contact_may_come_before_the_launchers_note(store: Storage) -> None:
 
 
 def test_a_doubled_launch_is_refused(store: Storage) -> None:
-    """Of two launches of one group the first becomes it, and the second is refused (SC01, AD01)."""
+    """Of two launches of one group the first becomes it, and the second is refused (AD01)."""
     wanted = requested_group(store)
     assert store.control.contact(wanted.group_id, wanted.launch_token, SUPERVISOR) == ORDERS
     before = group(store, wanted.group_id)
@@ -81,7 +81,7 @@ def test_a_launch_needs_its_token(store: Storage, refused: str) -> None:
 
 @pytest.mark.parametrize("end", ["fail", "stop", "end"])
 def test_a_late_launch_is_refused(store: Storage, end: str) -> None:
-    """A launch of a group that has failed, or was told to stop, exits without becoming it (LF01, SC02)."""
+    """A launch of a group that has failed, or was told to stop, exits without becoming it."""
     wanted = requested_group(store)
     ways: dict[str, Callable[[], bool]] = {
         "fail": lambda: store.control.fail_group(wanted.group_id, error="x"),
@@ -128,7 +128,7 @@ def test_a_strangers_beat_is_refused(store: Storage) -> None:
 
 
 def test_stopping_a_group_drains_its_workers(store: Storage) -> None:
-    """A group that is told to stop has target 0 and its workers terminating, and no others (SD01)."""
+    """A group that is told to stop has target 0 and its workers terminating, and no others."""
     store.control.add_group(by_hand())
     join(store, "a", group_id="hand-1")
     join(store, "b")
@@ -158,7 +158,7 @@ def test_a_group_ends_once(store: Storage) -> None:
 
 
 def test_a_failed_launch_keeps_its_reason(store: Storage) -> None:
-    """A failed launch is stored with its reason and exit code, and is no longer supply (LF05)."""
+    """A failed launch is stored with its reason and exit code, and is no longer supply."""
     wanted = requested_group(store)
     text = "ModuleNotFoundError: No module named 'jobs'\nlog tail"
     assert store.control.fail_group(wanted.group_id, error=text, exit_code=3)
@@ -170,7 +170,7 @@ def test_a_failed_launch_keeps_its_reason(store: Storage) -> None:
 
 
 def test_a_guessed_reason_is_replaced_by_a_better_one(store: Storage) -> None:
-    """The reason of a failed group can be explained later; no other group's can (LF05)."""
+    """The reason of a failed group can be explained later; no other group's can."""
     wanted = requested_group(store)
     assert not store.control.explain_group(wanted.group_id, error="too early")
     store.control.fail_group(wanted.group_id, error="the launch did not register", exit_code=None)
@@ -243,7 +243,7 @@ def test_commands_are_taken_once(store: Storage) -> None:
 
 
 def test_a_dead_takers_commands_are_taken_again(store: Storage) -> None:
-    """Commands whose taker is proven dead are taken by the next, who learns whose they were (SC02)."""
+    """Commands whose taker is proven dead are taken by the next, who learns whose they were (AD01)."""
     applied(store, starting(1))
     store.control.take_commands(ADAPTER, None, process(8), nobody)
     [again] = store.control.take_commands(ADAPTER, None, process(9), dead(8))
@@ -252,7 +252,7 @@ def test_a_dead_takers_commands_are_taken_again(store: Storage) -> None:
 
 
 def test_a_command_is_closed_once(store: Storage) -> None:
-    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not (AD02)."""
+    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not."""
     first, second = applied(store, starting(1, 1)).commands
     assert not store.control.finish_command(first, reply={})
     store.control.take_commands(ADAPTER, None, process(8), nobody)
@@ -279,7 +279,7 @@ def test_commands_expire(store: Storage) -> None:
 
 
 def test_a_launch_that_never_came_fails_at_its_boot_deadline(store: Storage) -> None:
-    """A group without contact counts as failed after its boot deadline, and not before (SC06)."""
+    """A group without contact counts as failed after its boot deadline, and not before (LF05)."""
     wanted = requested_group(store)
     store.control.take_commands(ADAPTER, None, process(8), nobody)
     store.control.launching(wanted.group_id, wanted.launch_token, SUPERVISOR, None)

@@ -65,7 +65,7 @@ def test_settings_are_stored_and_kept(store: Storage) -> None:
 
 
 def test_one_pass_at_a_time(store: Storage) -> None:
-    """While a pass is live another one does not get the lease, and is told who has it (SC01)."""
+    """While a pass is live another one does not get the lease, and is told who has it (SC12)."""
     begin(store, 1)
     second = begin(store, 2)
     assert not second.held
@@ -185,7 +185,7 @@ def test_a_plan_requests_groups_with_commands(store: Storage) -> None:
 
 
 def test_a_stale_pass_writes_nothing(store: Storage) -> None:
-    """A pass that was replaced while it thought applies nothing at all (SC02, DX12)."""
+    """A pass that was replaced while it thought applies nothing at all (SC12, DX12)."""
     who = join(store)
     first = begin(store, 1, FIXED)
     store.control.end_pass(first)
@@ -221,7 +221,7 @@ def test_an_idle_worker_is_drained(store: Storage) -> None:
 
 
 def test_a_worker_that_became_busy_is_spared(store: Storage) -> None:
-    """A worker that the plan took for idle and that has claimed meanwhile is not flagged (SC12)."""
+    """A worker that the plan took for idle and that has claimed meanwhile is not flagged."""
     who, _ = running_task(store)
     assert applied(store, plan(drains=(DrainWorker("w", who.incarnation, None, True),))).drained == ()
     assert store.registry.verify("w", who.incarnation).status is WorkerStatus.ACTIVE

@@ -29,6 +29,17 @@ def test_the_stores_time_is_aware_and_in_milliseconds(store: Storage) -> None:
     assert store.now() >= now
 
 
+def test_a_long_transaction_does_not_date_rows_back(postgresql: Storage) -> None:
+    """In a transaction of the caller's a task is dated when it is enqueued, not when the transaction began (CK09)."""
+    passed = "SELECT clock_timestamp() > transaction_timestamp() + interval '5 milliseconds'"
+    with postgresql.transaction() as transaction:
+        [first] = postgresql.queue.enqueue([NewTask("t")], transaction=transaction).ids
+        while not transaction.connection.exec_driver_sql(passed).scalar_one():
+            pass
+        [second] = postgresql.queue.enqueue([NewTask("t")], transaction=transaction).ids
+    assert row(postgresql, second).created_at > row(postgresql, first).created_at
+
+
 def test_the_url_tells_no_secret(postgres_url: str) -> None:
     """The store says where it is without the password that was given."""
     with_secret = postgres_url.replace("://postgres@", "://postgres:s3cret@")
@@ -65,10 +76,12 @@ def test_waiting_callbacks_can_be_taken_back(store: Storage) -> None:
     enqueue_one(store)
 
 
-def test_closing_twice_is_allowed(store: Storage) -> None:
+def test_closing_twice_is_allowed(sqlite_path: Path, postgres_url: str) -> None:
     """A store may be closed more than once."""
-    store.close()
-    store.close()
+    for url in (":memory:", str(sqlite_path), postgres_url):
+        store = opened(url, create=True)
+        store.close()
+        store.close()
 
 
 def test_a_watch_notices_anothers_commit(sqlite_path: Path, postgres_url: str) -> None:

@@ -1,0 +1,47 @@
+"""How the keeper can record what a worker has executed: each end in a batch is noted in shared memory as a line.
+
+A worker records a whole batch in one commit. While one of its tasks lasts, the worker cannot write; the keeper then
+writes the ends of the tasks before it, so that nobody waits for their results and no crash repeats them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from fleet.domain.task import Fence, Finish, TaskStatus
+from fleet.worker.executor import Execution
+
+
+def line(execution: Execution, random: Callable[[], float]) -> bytes:
+    """Return one execution as a line; `random` returns a number in [0, 1)."""
+    finish = execution.finish(execution.began, random)
+    fields = [
+        finish.fence.task_id,
+        finish.fence.claim_token,
+        finish.status,
+        finish.result_json,
+        finish.error,
+        finish.error_kind,
+        finish.traceback,
+        finish.retry_in,
+        execution.began,
+        finish.seconds,
+    ]
+    return json.dumps(fields).encode() + b"\n"
+
+
+def finish(text: bytes, now: float) -> Finish:
+    """Return the record to write at boot time `now` (seconds) for a line."""
+    task_id, token, status, result, error, kind, traceback, retry_in, began, seconds = json.loads(text)
+    return Finish(
+        Fence(task_id, token),
+        TaskStatus(status),
+        result_json=result,
+        error=error,
+        error_kind=kind,
+        traceback=traceback,
+        retry_in=retry_in,
+        started_seconds_ago=max(0.0, now - began),
+        seconds=seconds,
+    )

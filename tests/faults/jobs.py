@@ -1,0 +1,26 @@
+"""Tasks that misbehave in ways that only the tests of this folder need; imported by workers only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from typing import Any
+
+from fleet import Fleet
+from fleet.worker.context import Context
+from tests.processes.recording import record
+
+app = Fleet()
+
+
+@app.task()
+def lock_own_fleet(ctx: Context, seconds: float) -> dict[str, Any]:
+    """Hold the write lock of the very database that the worker lives on."""
+    found = record(ctx)
+    connection = sqlite3.connect(os.environ["TEST_DATABASE"], timeout=10, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    time.sleep(seconds)
+    connection.execute("ROLLBACK")
+    connection.close()
+    return found
