@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from fleet.clock import Clock, SystemClock
-from fleet.errors import DatabaseBusy, DatabaseError, FleetError
+from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.sql import Runner, Statement
 
 T = TypeVar("T")
@@ -62,6 +63,9 @@ class Dialect(Protocol):
         """Forget what the child must not share with its parent."""
 
     shares_memory: bool
+    """Whether a forked child would share what it must not."""
+    one_writer: bool
+    """Whether an open write transaction shuts out every other one."""
 
 
 class Transaction(Runner):
@@ -97,6 +101,7 @@ class Database:
         self._engine = ways.engine()
         self._on_wait: Callable[[], None] = _nothing
         self._forked_in_transaction = False
+        self._open = threading.local()
         self.busy_wait = BUSY_WAIT
         _databases.add(self)
 
@@ -119,6 +124,7 @@ class Database:
             DatabaseBusy: the lock was not had within `busy_wait` seconds.
             DatabaseError: the database cannot be used.
         """
+        self._check_not_inside_own()
         deadline = self._waiting.boottime() + self.busy_wait
         with self._connected() as connection:
             while True:
@@ -154,6 +160,7 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Open a durable write transaction for a block of the caller's code; commit at its end."""
+        self._check_not_inside_own()
         deadline = self._waiting.boottime() + self.busy_wait
         with self._connected() as connection, self._ways.writing(self._on_wait):
             while True:
@@ -162,12 +169,23 @@ class Database:
                     break
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)
+            self._open.own = True
             try:
                 yield Transaction(connection, self._ways, self._clock)
                 self._commit(connection)
             except BaseException:
                 _roll_back(connection)
                 raise
+            finally:
+                self._open.own = False
+
+    def _check_not_inside_own(self) -> None:
+        """Refuse at once what would wait for this very thread's own transaction to end."""
+        if self._ways.one_writer and getattr(self._open, "own", False):
+            raise UsageError(
+                f"{self.shown}: this thread has a transaction open, which this write would wait for: "
+                "give it transaction=, or end the transaction first"
+            )
 
     def join(self, connection: Connection) -> Transaction:
         """Return a transaction on a connection of the caller's, who commits or rolls back."""

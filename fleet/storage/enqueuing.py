@@ -136,7 +136,9 @@ def _row(
         "priority": task.priority,
         "available_at": available_at if waits else None,
         "created_at": transaction.now,
-        "max_attempts": task.max_attempts or defaults.max_attempts or DEFAULT_MAX_ATTEMPTS,
+        "max_attempts": next(
+            n for n in (task.max_attempts, defaults.max_attempts, DEFAULT_MAX_ATTEMPTS) if n is not None
+        ),
         "retry_json": dumps(retry.as_json()) if retry else None,
         "timeout_seconds": task.timeout if task.timeout is not None else defaults.timeout,
         "dedupe_key": task.dedupe_key,

@@ -55,8 +55,7 @@ _PRUNES = (
     ),
     Statement(
         """DELETE FROM adapter_command WHERE command_id IN (SELECT command_id FROM adapter_command
-        WHERE command_id < (SELECT max(command_id) FROM adapter_command) AND status NOT IN ('pending', 'taken')
-            AND finished_at < :cutoff ORDER BY command_id LIMIT :limit)"""
+        WHERE status NOT IN ('pending', 'taken') AND finished_at < :cutoff ORDER BY command_id LIMIT :limit)"""
     ),
     Statement(
         """DELETE FROM scaling_decision WHERE decision_id IN (SELECT d.decision_id FROM scaling_decision d
@@ -67,7 +66,10 @@ _PRUNES = (
         """DELETE FROM fleet_event WHERE event_id IN (SELECT event_id FROM fleet_event
         WHERE at < :cutoff ORDER BY event_id LIMIT :limit)"""
     ),
-    Statement("""DELETE FROM work_minute WHERE minute < :cutoff"""),
+    Statement(
+        """DELETE FROM work_minute WHERE minute IN (SELECT DISTINCT minute FROM work_minute
+        WHERE minute < :cutoff ORDER BY minute LIMIT :limit)"""
+    ),
     Statement(
         """DELETE FROM claim_lane WHERE lane_id IN (SELECT l.lane_id FROM claim_lane l
         WHERE l.created_at < :yesterday AND NOT EXISTS (SELECT 1 FROM work_queue q WHERE q.lane_id = l.lane_id)

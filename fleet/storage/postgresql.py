@@ -29,6 +29,7 @@ class PostgresqlWays:
     """
 
     shares_memory = False
+    one_writer = False
 
     def __init__(self, url: str, read_only: bool = False) -> None:
         self._url = url

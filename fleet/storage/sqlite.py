@@ -45,6 +45,7 @@ class SqliteWays:
         self.path = path
         self.shown = str(path) if path else ":memory:"
         self.shares_memory = path is None
+        self.one_writer = True
         self._read_only = read_only
         self._gate = WriterGate(_beside(path, "-lock"), path) if path and not read_only else None
 

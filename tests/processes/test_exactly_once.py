@@ -10,6 +10,7 @@ from tests.processes import procfs
 from tests.processes.counts import COUNTS
 from tests.processes.harness import Site
 from tests.processes.procfs import Identity
+from tests.processes.running import Running
 
 AT_ONCE = RetryPolicy(wait="fixed", multiplier=0.1, max=0.1)
 WORKERS = 8
@@ -46,21 +47,47 @@ def test_killing_at_random_loses_and_doubles_nothing(site: Site) -> None:
 def kill_at_random(site: Site, tasks: int) -> set[Identity]:
     """Kill one process after the other until all tasks are done, with scaler passes as cron makes them; return whom."""
     random = Random(site.mark)
+    cron = Cron(site)
     killed: set[Identity] = set()
     deadline = time.monotonic() + COUNTS.patience
     while (finished := len(site.ledger.accepted())) < tasks:
         assert time.monotonic() < deadline, site.report()
+        cron.run_if_idle()
         if len(killed) < COUNTS.kills and finished >= tasks * len(killed) / COUNTS.kills:
             killed |= kill_one(site, random)
-        site.scale(WORKERS, wait=None)
+    cron.finish()
     return killed
+
+
+class Cron:
+    """Runs one scaler pass after the other, whatever becomes of each.
+
+    Args:
+        site: whose.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._pass: Running | None = None
+
+    def run_if_idle(self) -> None:
+        """Start a pass if the last one has ended."""
+        if self._pass is None or self._pass.ended():
+            self.finish()
+            self._pass = self._site.scaler(f"--target-workers={WORKERS}", *self._site.template())
+
+    def finish(self) -> None:
+        """Wait for the pass to end."""
+        if self._pass is not None:
+            assert self._pass.wait() == 0, self._pass.text
 
 
 def kill_one(site: Site, random: Random) -> set[Identity]:
     """Kill a worker, a keeper or a supervisor, if there is one; return whom."""
-    roles = [site.supervisors(), site.keepers(), [pid for _, pid in site.workers().values()]]
-    victims = [procfs.identity(pid) for pid in random.choice(roles) if procfs.is_alive(pid)]
-    chosen = random.sample(victims, min(1, len(victims)))
-    for pid, _ in chosen:
-        procfs.kill(pid)
-    return set(chosen)
+    workers = [pid for _, pid in site.workers().values() if procfs.is_alive(pid)]
+    roles = [role for role in (site.supervisors(), site.keepers(), workers) if role]
+    if not roles:
+        return set()
+    victim = procfs.identity(random.choice(random.choice(roles)))
+    procfs.kill(victim[0])
+    return {victim}

@@ -13,7 +13,7 @@ import pytest
 from fleet.clock import ManualClock
 from fleet.config import locate
 from fleet.domain.task import NewTask
-from fleet.errors import DatabaseBusy, DatabaseError, DatabaseMissing, SchemaMismatch
+from fleet.errors import DatabaseBusy, DatabaseError, DatabaseMissing, SchemaMismatch, UsageError
 from fleet.storage import schema
 from fleet.storage.gate import PATIENCE, WriterGate
 from fleet.storage.interfaces import Storage
@@ -613,3 +613,13 @@ def test_a_closing_child_does_not_release_its_parents_lock(sqlite_file: Storage,
         foreign.close()
     assert all_lanes(sqlite_file) != ()
     assert sqlite_file.queue.totals() == {"pending": 1}
+
+
+def test_a_write_inside_the_threads_own_transaction_is_refused_at_once(sqlite_file: Storage) -> None:
+    """A write that would wait for its own thread's open transaction says so instead of waiting (LK13)."""
+    with sqlite_file.transaction() as own:
+        with pytest.raises(UsageError, match="transaction="):
+            sqlite_file.queue.enqueue([NewTask("t")])
+        sqlite_file.queue.enqueue([NewTask("t")], transaction=own)
+    sqlite_file.queue.enqueue([NewTask("t")])
+    assert sqlite_file.queue.totals() == {"pending": 2}
