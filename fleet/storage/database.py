@@ -181,7 +181,7 @@ class Database:
 
     def _check_not_inside_own(self) -> None:
         """Refuse at once what would wait for this very thread's own transaction to end."""
-        if self._ways.one_writer and getattr(self._open, "own", False):
+        if self._ways.one_writer and getattr(self._open, "own", False) and not self._forked_in_transaction:
             raise UsageError(
                 f"{self.shown}: this thread has a transaction open, which this write would wait for: "
                 "give it transaction=, or end the transaction first"
