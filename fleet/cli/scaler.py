@@ -11,6 +11,7 @@ from fleet.cli.passes import Passes
 from fleet.config import Location, locate, working_directory
 from fleet.domain.durations import parse_duration
 from fleet.domain.group import Template
+from fleet.domain.lanes import check_name
 from fleet.domain.policies import POLICIES
 from fleet.errors import UsageError
 from fleet.scaler import check_given
@@ -18,7 +19,6 @@ from fleet.storage.interfaces import SettingsChange
 
 NAME = "fleet-scaler"
 SEPARATOR = "--"
-LONGEST_POOL_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def execute(given: Given) -> int:
     options = _options(given.worker_options)
     passes = Passes(
         location=_location(given.db_path),
-        pool=_pool_name(given.pool),
+        pool=check_name("--pool", given.pool),
         change=_change(given, options),
         own=_own_template(options),
         given=options is not None,
@@ -92,17 +92,8 @@ def _location(db_path: str | None) -> Location:
     return location
 
 
-def _pool_name(name: str) -> str:
-    if not name or len(name) > LONGEST_POOL_NAME or not name.isprintable():
-        raise UsageError(f"--pool {name!r}: give 1 to {LONGEST_POOL_NAME} printable characters")
-    return name
-
-
 def _own_template(options: dict[str, Any] | None) -> Template:
-    try:
-        return Template(sys.executable, working_directory(), options or {})
-    except FileNotFoundError:
-        raise UsageError("the current directory no longer exists: change to one that does") from None
+    return Template(sys.executable, working_directory(), options or {})
 
 
 def _change(given: Given, options: dict[str, Any] | None) -> SettingsChange:

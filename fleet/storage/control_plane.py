@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
-from fleet.domain.liveness import Gap, ProcessIdentity
+from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
@@ -113,9 +113,13 @@ class SqlControlPlane:
             lambda transaction: groups.launching(transaction, group_id, launch_token, process, log_path)
         )
 
-    def contact(self, group_id: str, launch_token: str, process: ProcessIdentity) -> GroupOrders | None:
+    def contact(
+        self, group_id: str, launch_token: str, process: ProcessIdentity, *, lease: float = DEFAULT_LEASE
+    ) -> GroupOrders | None:
         """Turn a launch into a running group by compare-and-set of its token."""
-        return self._database.write(lambda transaction: groups.contact(transaction, group_id, launch_token, process))
+        return self._database.write(
+            lambda transaction: groups.contact(transaction, group_id, launch_token, process, lease)
+        )
 
     def add_group(self, group: NewGroup) -> GroupOrders:
         """Insert a group that a person started."""

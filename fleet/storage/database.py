@@ -157,6 +157,23 @@ class Database:
                 finally:
                     _roll_back(connection)
 
+    def at_once(self, statement: Statement, **values: Any) -> int:
+        """Run one statement that is its own transaction; return how many rows it touched.
+
+        It is given the clock's time as `now`; errors are those of `write`.
+        """
+        deadline = self._waiting.boottime() + self.busy_wait
+        with self._connected() as connection:
+            while True:
+                try:
+                    connection.begin()
+                    runner = Runner(connection)
+                    touched = runner.touched(statement, now=self._clock.now(), **values)
+                    connection.commit()
+                    return touched
+                except Exception as error:
+                    self._wait_or_raise(connection, error, deadline)
+
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Open a durable write transaction for a block of the caller's code; commit at its end."""

@@ -87,8 +87,6 @@ _SUCCESS = Statement(
     WHERE adapter_id = :adapter_id AND consecutive_failures > 0"""
 )
 
-DEFAULT_GROUP_LEASE = 20.0
-
 
 def get(transaction: Transaction, group_id: str) -> GroupRecord | None:
     """Return one group."""
@@ -173,7 +171,9 @@ def launching(
     )
 
 
-def contact(transaction: Transaction, group_id: str, token: str, process: ProcessIdentity) -> GroupOrders | None:
+def contact(
+    transaction: Transaction, group_id: str, token: str, process: ProcessIdentity, lease: float
+) -> GroupOrders | None:
     """Turn a launch into a running group, if the token is still wanted."""
     now = transaction.now
     accepted = transaction.touched(
@@ -181,8 +181,8 @@ def contact(transaction: Transaction, group_id: str, token: str, process: Proces
         group_id=group_id,
         token=token,
         now=now,
-        lease=DEFAULT_GROUP_LEASE,
-        expires=now + timedelta(seconds=DEFAULT_GROUP_LEASE),
+        lease=lease,
+        expires=now + timedelta(seconds=lease),
         **process_values(process),
     )
     found = get(transaction, group_id)

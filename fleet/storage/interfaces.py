@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.lanes import Lane
-from fleet.domain.liveness import Gap, ProcessIdentity
+from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.domain.task import (
@@ -67,6 +67,13 @@ class RegistrationBackend(Protocol):
         Never revives: an incarnation that ended, or was never registered, gets `known=False`. Rows that run in the
         worker's name, are not among those held, and were claimed longer than one heartbeat ago go back to the queue
         with the attempt given back. Replies are in the order of `beats`.
+        """
+
+    def keep_lease(self, worker_id: str, incarnation: str) -> bool:
+        """Renew one live incarnation's lease, and nothing else; return False when it has ended.
+
+        One statement outside any transaction: a thread may call it while another holds the interpreter for long, and
+        no lock is held in between.
         """
 
     def verify(self, worker_id: str, incarnation: str) -> BeatReply:
@@ -330,10 +337,12 @@ class ControlPlane(Protocol):
     def launching(self, group_id: str, launch_token: str, process: ProcessIdentity, log_path: str | None) -> bool:
         """Note the process that a launch started; return False when the group no longer waits for one."""
 
-    def contact(self, group_id: str, launch_token: str, process: ProcessIdentity) -> GroupOrders | None:
+    def contact(
+        self, group_id: str, launch_token: str, process: ProcessIdentity, *, lease: float = DEFAULT_LEASE
+    ) -> GroupOrders | None:
         """Turn a requested or launching group `running` by compare-and-set of its token; None when refused.
 
-        Success resets the adapter's failure count. The same process may repeat it.
+        Success resets the adapter's failure count. The same process may repeat it. `lease` is in seconds.
         """
 
     def add_group(self, group: NewGroup) -> GroupOrders:

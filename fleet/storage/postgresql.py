@@ -19,6 +19,12 @@ from fleet.storage.sql import Runner
 _RUN_AGAIN = {"40001", "40P01", "55P03"}
 """serialization_failure, deadlock_detected, lock_not_available."""
 
+LOCK_TIMEOUT_MS = 1_000
+"""Who waits longer for a row comes back to Python, where waiting is bounded and seen, and leaves no session behind."""
+
+DURABLE_LOCK_TIMEOUT_MS = 10_000
+"""For transactions that may hold a caller's own statements, which cannot be run again for them."""
+
 
 class PostgresqlWays:
     """How a PostgreSQL database is used.
@@ -53,7 +59,11 @@ class PostgresqlWays:
         """Open a transaction; one that may be repeated need not wait for the disk."""
         if self._read_only:
             raise DatabaseError(f"{self.shown} was opened read-only")
-        if not durable:
+        # Statements run on the driver's cursor, which SQLAlchemy does not see: without this it would not commit them.
+        connection.begin()
+        if durable:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}")
+        else:
             connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
 
     def begin_read(self, connection: Connection) -> None:
@@ -91,4 +101,5 @@ def _prepare(connection: Any, _: Any) -> None:
     set_json_loads(lambda data: data if isinstance(data, str) else bytes(data).decode(), connection)
     with connection.cursor() as cursor:
         cursor.execute("SET TIME ZONE 'UTC'")
+        cursor.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
     connection.commit()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from fleet.clock import boottime
 from fleet.domain.liveness import Gap, lease_is_over
 from fleet.domain.task import Fence, Finish
 from fleet.domain.worker import (
@@ -83,6 +84,14 @@ _BEAT = Statement(
                 current_task_id bigint, idle int, tasks_done bigint, tasks_failed bigint, metadata text)""",
     ),
 )
+_KEEP_LEASE = Statement(
+    """UPDATE worker_registry SET last_heartbeat = :now,
+        lease_expires_at = strftime('%Y-%m-%dT%H\\:%M\\:%fZ', :now, '+' || lease_seconds || ' seconds')
+    WHERE worker_id = :worker AND incarnation = :incarnation AND status IN ('active', 'terminating')""",
+    """UPDATE worker_registry SET last_heartbeat = date_trunc('milliseconds', clock_timestamp()),
+        lease_expires_at = date_trunc('milliseconds', clock_timestamp()) + make_interval(secs => lease_seconds)
+    WHERE worker_id = :worker AND incarnation = :incarnation AND status IN ('active', 'terminating')""",
+)
 _RUNNING = Statement(
     """SELECT worker, incarnation, id, claim_token, claimed_at FROM work_queue
     WHERE status = 'running' AND worker IN (SELECT value FROM json_each(:workers))""",
@@ -121,7 +130,13 @@ class SqlRegistration:
         """Renew leases and reconcile what is held; see `RegistrationBackend.beat`."""
         if not beats:
             return ()
-        return self._database.write(lambda transaction: _beat(transaction, beats))
+        asked = boottime()
+        # What was claimed while the beat waited for the lock is not missing from it.
+        return self._database.write(lambda transaction: _beat(transaction, beats, boottime() - asked))
+
+    def keep_lease(self, worker_id: str, incarnation: str) -> bool:
+        """Renew one lease by a single statement outside any transaction."""
+        return bool(self._database.at_once(_KEEP_LEASE, worker=worker_id, incarnation=incarnation))
 
     def verify(self, worker_id: str, incarnation: str) -> BeatReply:
         """Read what the registry says of one incarnation."""
@@ -284,7 +299,7 @@ def _reply(row: Row, incarnation: str, lost: tuple[int, ...] = (), released: tup
     )
 
 
-def _beat(transaction: Transaction, beats: Sequence[Beat]) -> tuple[BeatReply, ...]:
+def _beat(transaction: Transaction, beats: Sequence[Beat], waited: float) -> tuple[BeatReply, ...]:
     content = [
         {
             "worker_id": beat.worker_id,
@@ -300,11 +315,11 @@ def _beat(transaction: Transaction, beats: Sequence[Beat]) -> tuple[BeatReply, .
     rows = transaction.records(_BEAT, beats=json.dumps(content), now=transaction.now)
     known = {row["worker_id"]: row for row in rows}
     running = transaction.rows(_RUNNING, workers=json.dumps(sorted(known)))
-    return tuple(_reconcile(transaction, beat, known.get(beat.worker_id), running) for beat in beats)
+    return tuple(_reconcile(transaction, beat, known.get(beat.worker_id), running, waited) for beat in beats)
 
 
 def _reconcile(
-    transaction: Transaction, beat: Beat, row: Row | None, running: Sequence[tuple[object, ...]]
+    transaction: Transaction, beat: Beat, row: Row | None, running: Sequence[tuple[object, ...]], waited: float
 ) -> BeatReply:
     """Compare what a worker holds with what runs in its name, both ways."""
     if row is None:
@@ -316,7 +331,7 @@ def _reconcile(
     }
     held = {Fence(task_id, token) for task_id, token in beat.held}
     # A fresh claim may not have reached the beat yet; one older than a heartbeat has lost its reply.
-    limit = transaction.now - timedelta(seconds=row["heartbeat_interval_seconds"])
+    limit = transaction.now - timedelta(seconds=row["heartbeat_interval_seconds"] + waited)
     unheld = [fence for fence, claimed_at in claimed.items() if fence not in held and claimed_at < limit]
     released = release(transaction, beat.incarnation, unheld, interrupted=False, reason="the claim's reply was lost")
     if released:

@@ -13,7 +13,6 @@ import signal
 import threading
 from collections.abc import Callable
 
-from fleet.domain.worker import Beat
 from fleet.storage.interfaces import Storage
 from fleet.worker.patience import TROUBLE
 from fleet.worker.record import Phase, now_ns
@@ -91,14 +90,4 @@ class LoneBeats:
             # There is nobody left to kill this process but itself; the rescue charges the task's attempt.
             _log.error("task %d is past its timeout: this worker ends itself", reading.task_id)
             os.kill(os.getpid(), signal.SIGKILL)
-        held = tuple((fence.task_id, fence.claim_token) for fence in reading.held)
-        beat = Beat(
-            self._worker_id,
-            reading.incarnation,
-            held=held,
-            current_task_id=reading.task_id or None,
-            idle=not held,
-            tasks_done=reading.done,
-            tasks_failed=reading.failed,
-        )
-        storage.registry.beat([beat])
+        storage.registry.keep_lease(self._worker_id, reading.incarnation)

@@ -27,7 +27,7 @@ def introduce(
         return control.beat_group(settings.group_id, supervisor)
     reach("keeper.contact")
     if settings.launch_token is not None:
-        return control.contact(settings.group_id, settings.launch_token, supervisor)
+        return control.contact(settings.group_id, settings.launch_token, supervisor, lease=settings.lease)
     if control.group(settings.group_id) is not None:
         # A keeper before this one added it, and died before it could say so.
         return control.beat_group(settings.group_id, supervisor)

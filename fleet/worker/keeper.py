@@ -11,6 +11,7 @@ from fleet import maintenance
 from fleet.clock import SystemClock, boottime
 from fleet.domain.group import LIVE_GROUPS, GroupOrders
 from fleet.domain.liveness import MAINTENANCE_INTERVAL, ProcessIdentity
+from fleet.domain.worker import WorkerFilter, WorkerStatus
 from fleet.errors import FleetError
 from fleet.process import identify
 from fleet.storage.interfaces import Holder, MinuteCount, Storage, Watch
@@ -28,6 +29,8 @@ from fleet.worker.tally import counts
 from fleet.worker.waking import Waker
 
 EXIT_DATABASE = 3
+BETWEEN_GLANCES = 0.25
+"""Seconds between two looks for drain orders while commits come in."""
 
 _log = logging.getLogger("fleet.keeper")
 
@@ -70,10 +73,11 @@ class Keeper:
         self._deaths: list[Death] = []
         self._drain: Message | None = None
         self._drained: set[str] = set()
+        self._stopping = False
+        self._glance_at = 0.0
         self._finish: Message | None = None
         self._orphaned = False
         self._counts: list[MinuteCount] = []
-        self._told: GroupOrders | None = None
 
     def run(self) -> int:
         """Keep the group until its supervisor says that it is over, or is gone; return the exit code."""
@@ -90,6 +94,7 @@ class Keeper:
 
     def _keep(self) -> int:
         self._storage.on_wait(self._pulse)
+        asked = boottime()
         try:
             orders = introduce(self._storage.control, self._settings, self._group, self._known)
         except FleetError as error:
@@ -101,7 +106,7 @@ class Keeper:
         watch = self._storage.watch()
         try:
             self._prepare(watch)
-            self._tell_orders(orders, kind="go")
+            self._tell_orders(orders, "go", asked)
             while self._finish is None and not self._orphaned:
                 self._wait(self.run_once())
             return self._end()
@@ -129,10 +134,13 @@ class Keeper:
             if boottime() >= self._maintain_at:
                 self._maintain()
             delay = min(self._batches.run_once(), self._waker.run_once())
+            self._notice_drains()
         except TROUBLE as error:
             _log.warning("the database does not answer: %s; trying again", error)
             delay = random.uniform(0.2, 1.0)
         self._pulse()
+        if self._waker.saw_change:
+            delay = min(delay, self._glance_at - boottime())
         return min(delay, self._beat_at - boottime(), self._maintain_at - boottime())
 
     # Heartbeats and orders
@@ -144,16 +152,15 @@ class Keeper:
         if not beaten:
             return
         self._write_counts()
+        asked = boottime()
         orders = self._storage.control.beat_group(self._settings.group_id, self._group)
-        self._tell_orders(orders, kind="target")
+        self._tell_orders(orders, "target", asked)
 
-    def _tell_orders(self, orders: GroupOrders | None, kind: str) -> None:
-        """Tell the supervisor the target when it changed; a group that is to stop, or has ended, has none."""
-        if kind == "target" and orders == self._told:
-            return
+    def _tell_orders(self, orders: GroupOrders | None, kind: str, asked: float) -> None:
+        """Tell the supervisor the target and when it was read; a group that is to stop, or has ended, has none."""
         stop = orders is None or orders.status not in LIVE_GROUPS
-        self._supervisor.send(kind, size=orders.target_size if orders and not stop else 0, stop=stop)
-        self._told = orders
+        size = orders.target_size if orders and not stop else 0
+        self._supervisor.send(kind, size=size, stop=stop, read_at=asked)
 
     def _stop_if_replaced(self) -> None:
         if self._watch.replaced():
@@ -182,6 +189,20 @@ class Keeper:
                 deadline=self._drain["deadline"],
             )
             self._drained.add(reading.incarnation)
+        if not self._stopping:
+            # Its workers' places are no supply any more, however long the last of them takes.
+            self._storage.control.stop_group(self._settings.group_id, reason=self._drain["reason"])
+            self._stopping = True
+
+    def _notice_drains(self) -> None:
+        """Beat at once when an idle worker was flagged: told with the next beat, it would sit idle until then."""
+        if not self._waker.saw_change or boottime() < self._glance_at:
+            return
+        self._waker.saw_change, self._glance_at = False, boottime() + BETWEEN_GLANCES
+        flagged = WorkerFilter(status=(WorkerStatus.TERMINATING,), group_id=self._settings.group_id)
+        told = {slot.incarnation for slot in self._board.slots if slot.drain}
+        if any(worker.incarnation not in told for worker in self._storage.registry.list(flagged)):
+            self._beat_at = boottime()
 
     # Maintenance
 

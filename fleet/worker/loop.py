@@ -37,6 +37,7 @@ EXIT_REFUSED = 75
 _REASONS = {
     Ending.DRAINED: "drained",
     Ending.RECYCLED: "recycled",
+    Ending.SIGNALLED: "signalled",
     Ending.EMPTY: "the queue is empty",
     Ending.REFUSED: "refused",
 }

@@ -76,8 +76,11 @@ class Orders:
         """
         if not self.alone:
             self.alone = self._lifeline_ended()
-        if self.told_to_stop:
+        if self.alone or self._slot.drain:
             return Ending.DRAINED
+        if self._signalled:
+            # Nobody said that the group is to be smaller: the supervisor puts another worker into this place.
+            return Ending.SIGNALLED
         return Ending.RECYCLED if self._has_served(executed) else Ending.NONE
 
     def _has_served(self, executed: int) -> bool:

@@ -40,6 +40,7 @@ class Ending(IntEnum):
     RECYCLED = 2
     EMPTY = 3
     REFUSED = 4
+    SIGNALLED = 5
 
 
 class Word:

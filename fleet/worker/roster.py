@@ -34,6 +34,7 @@ class Place:
         short_lives: deaths in a row soon after the start.
         sentence: why the supervisor has killed it, if it has.
         draining: whether its worker claims nothing more.
+        drained_at: when its last worker ended because it was told to, None when it ended otherwise.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Place:
     short_lives: int = 0
     sentence: Reason | None = None
     draining: bool = False
+    drained_at: float | None = None
 
     @property
     def is_over(self) -> bool:
@@ -57,7 +59,7 @@ class Place:
     def started(self, pid: int, now: float) -> None:
         """Note the new process."""
         self.pid, self.born_at, self.start_at = pid, now, None
-        self.sentence, self.draining = None, False
+        self.sentence, self.draining, self.drained_at = None, False, None
 
     def ended(self, reason: Reason, ending: Ending, now: float) -> None:
         """Note that the process is gone, and decide whether it is replaced, and when.
@@ -68,7 +70,8 @@ class Place:
         draining, self.pid = self.draining, None
         if draining or reason in _FOR_GOOD or ending in (Ending.DRAINED, Ending.EMPTY, Ending.REFUSED):
             self.start_at = None
-        elif ending is Ending.RECYCLED or reason in _FAULTLESS:
+            self.drained_at = now if ending not in (Ending.EMPTY, Ending.REFUSED) else None
+        elif ending in (Ending.RECYCLED, Ending.SIGNALLED) or reason in _FAULTLESS:
             self.start_at = now
         else:
             self.short_lives = 0 if now - self.born_at > LONG_LIFE else self.short_lives + 1
@@ -77,6 +80,10 @@ class Place:
     def retire(self) -> None:
         """Start nobody here any more."""
         self.start_at = None
+
+    def was_drained_before(self, moment: float) -> bool:
+        """Return whether nobody is here because the last one was told to go, before `moment`."""
+        return self.is_over and self.drained_at is not None and self.drained_at < moment
 
 
 class Roster:
@@ -103,6 +110,22 @@ class Roster:
             if place.start_at <= now:
                 due.append(place)
         return due
+
+    def refill(self, target: int, read_at: float) -> None:
+        """Fill drained places again while the group's target, read after they were left, still counts them.
+
+        Who makes a fleet smaller lowers the target in the same transaction that flags the worker. A target that still
+        stands after the worker has gone says that only the worker was meant: by a signal or a row changed by hand.
+
+        Args:
+            target: how many workers there should be.
+            read_at: boot seconds before the target was read.
+        """
+        wanted = target - sum(place.serves or place.start_at is not None for place in self.places)
+        for place in self.places:
+            if wanted > 0 and place.was_drained_before(read_at):
+                place.start_at = read_at
+                wanted -= 1
 
     def next_start(self) -> float | None:
         """Return when the next worker is to be started, None when none is."""

@@ -178,6 +178,7 @@ class Supervisor:
         kind = message["kind"]
         if kind in ("go", "target"):
             self._target = 0 if self._draining else min(message["size"], self._settings.processes)
+            self._roster.refill(self._target, message["read_at"])
             if message["stop"]:
                 self._drain("the group is stopped")
         elif kind == "refused" and not self._keeper.known:

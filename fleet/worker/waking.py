@@ -34,6 +34,7 @@ class Waker:
         self._look_wanted = True
         self._looked_at = float("-inf")
         self._due_at: float | None = None
+        self.saw_change = False
 
     def descriptor(self) -> int | None:
         """Return what to listen to for commits; None while nobody is idle."""
@@ -54,6 +55,7 @@ class Waker:
             return BETWEEN_LOOKS
         # The baseline is taken before the look: what is committed after it shows as a change.
         changed = self._watch.changed()
+        self.saw_change = self.saw_change or changed
         if changed or self._look_wanted or not self._watching or self._is_due(now):
             self._watching = True
             self._look_wanted = False

@@ -107,4 +107,3 @@ def test_a_library_that_is_too_old_is_named(bare_site: Site, module: str) -> Non
     )
     python(bare_site, "-c", program).refused(3, "3.34.1", "too old", "use a Python linked with one")
     assert list(bare_site.home.iterdir()) == []
-

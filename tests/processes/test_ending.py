@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import time
 
 import pytest
@@ -122,7 +123,7 @@ OPTIONS = ("--tasks=tests.processes.jobs", "--heartbeat-interval=0.5", "--lease=
 
 def test_until_empty_waits_for_retries_and_not_for_tomorrow(site: Site) -> None:
     """--until-empty ends when nothing is due within a minute: after retries and short delays, whatever the results,
-    and before what is due in an hour (SD09)."""
+    and before what is due in an hour."""
     again = RetryPolicy(wait="fixed", multiplier=0.5, max=0.5)
     (flaky,) = site.enqueue("flaky", retry=again)
     (failing,) = site.enqueue("exit_politely", max_attempts=1)
@@ -133,4 +134,22 @@ def test_until_empty_waits_for_retries_and_not_for_tomorrow(site: Site) -> None:
     assert [site.status(task) for task in (flaky, failing, soon, later)] == ["done", "failed", "done", "scheduled"]
     assert site.task(flaky, "attempt") == (2,)
     assert site.ledger.value("SELECT status FROM worker_group") == "stopped"
+    site.wait_gone()
+
+
+def test_workers_deregister_when_the_database_lets_them(site: Site) -> None:
+    """Workers told to end while a stranger holds the write lock wait for it, and leave no ghosts (SD08, LK01)."""
+    worker = site.worker(processes=3)
+    before = site.wait_workers(3)
+    stranger = sqlite3.connect(site.database, timeout=30, isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    worker.signal(signal.SIGTERM)
+    expires = "SELECT min(lease_expires_at) < strftime('%Y-%m-%dT%H:%M:%fZ', 'now') FROM worker_registry"
+    site.wait_until(lambda: site.ledger.value(expires), "the leases are over")
+    assert set(site.workers()) == set(before)
+    assert not worker.ended()
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    assert worker.wait() == 0, worker.text
+    assert len(site.workers("terminated")) == 3
     site.wait_gone()

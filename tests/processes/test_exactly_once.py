@@ -17,7 +17,7 @@ WORKERS = 8
 
 
 def test_eight_workers_execute_every_task_exactly_once(site: Site) -> None:
-    """Of many tasks for eight workers none is executed twice and none is missing (DX01, DX11)."""
+    """Of many tasks for eight workers none is executed twice and none is missing (DX01)."""
     tasks = site.enqueue("note", count=COUNTS.tasks)
     worker = site.worker("--until-empty", processes=WORKERS)
     assert worker.wait(COUNTS.patience) == 0, worker.text

@@ -82,7 +82,7 @@ def test_the_interpreter_held_for_three_leases(site: Site) -> None:
 
 
 def test_a_claim_whose_reply_is_lost_comes_back(site: Site) -> None:
-    """A claim that committed and whose reply never came is in the queue again within two heartbeats (LK04)."""
+    """A claim that committed and whose reply never came is in the queue again within two heartbeats (DX20)."""
     once = site.directory / "lost-once"
     heartbeat = 2.0
     (task,) = site.enqueue("note")
@@ -168,3 +168,33 @@ def test_a_lease_shorter_than_three_heartbeats_is_refused(bare_site: Site) -> No
     assert worker.text.count("\n") == 1
     assert "shorter than 3 heartbeats" in worker.text
     assert list(bare_site.home.iterdir()) == []
+
+
+def test_a_live_worker_keeps_its_id(site: Site) -> None:
+    """A second worker with the id of one that lives is refused, and the first notices nothing (ST04)."""
+    (task,) = site.enqueue("hold", {"gate": "open"})
+    site.worker("--worker-id=same")
+    site.wait_executing([task])
+    life = site.workers()
+    second = site.worker("--worker-id=same")
+    assert second.wait() == 1, second.text
+    assert "same" in second.text
+    site.open_gate("open")
+    site.wait_finished([task])
+    site.ledger.check_executed_once([task])
+    assert site.workers() == life
+
+
+def test_an_order_to_the_dead_is_not_for_the_next_life(site: Site) -> None:
+    """A worker that was told to go and died before it read that: the next one of its id stays and works (LF09)."""
+    site.worker("--worker-id=same")
+    ((before, pid),) = site.wait_workers(1).values()
+    for victim in of_group(site, pid):
+        procfs.kill(victim)
+    site.wait_gone()
+    site.ledger.write("UPDATE worker_registry SET status = 'terminating', terminating_at = last_heartbeat")
+    site.worker("--worker-id=same")
+    tasks = site.enqueue("note", count=3)
+    site.wait_finished(tasks)
+    site.ledger.check_executed_once(tasks)
+    assert site.workers()["same"][0] != before

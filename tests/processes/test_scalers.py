@@ -65,7 +65,7 @@ def test_a_scaler_that_was_overtaken_writes_nothing(site: Site) -> None:
 
 def test_two_pools_leave_each_other_alone(site: Site) -> None:
     """Two pools in one database, each with its own cron line, target and module: passes of both at the same instant
-    leave exactly the workers of each, and scaling one to zero does not touch the other (SC17)."""
+    leave exactly the workers of each, and scaling one to zero does not touch the other."""
     elsewhere = ["--tasks=tests.processes.others", *WORKER_OPTIONS[1:]]
     lines = [
         [SCALER, f"--db-path={site.database}", f"--pool={pool}", f"--target-workers={target}", "--", *options]
@@ -94,7 +94,7 @@ def executors(site: Site, task: str) -> set[str]:
 
 def test_scaling_down_interrupts_nobody(site: Site) -> None:
     """From 5 to 1 with all busy: each finishes its task, none is executed twice, none of those that go is replaced or
-    begins another task (SD04, SC20)."""
+    begins another task (SD04)."""
     tasks = site.enqueue("hold", *[{"gate": "open"}] * 5)
     site.scale(5)
     site.wait_executing(tasks)
@@ -113,9 +113,23 @@ def test_scaling_down_interrupts_nobody(site: Site) -> None:
     assert site.ledger.value("SELECT count(DISTINCT incarnation) FROM worker_registry") == 5
 
 
+def test_one_that_is_busy_keeps_nobody_from_leaving(site: Site) -> None:
+    """At target 0 the idle ones leave at once, and the busy one after its task (SC13, SD04)."""
+    (task,) = site.enqueue("hold", {"gate": "open"})
+    site.scale(4)
+    site.wait_executing([task])
+    (busy,) = executors(site, "hold")
+    site.scale(0, wait=None)
+    site.wait_until(lambda: set(site.workers("terminating")) == {busy}, "the idle ones have left")
+    assert len(site.processes()) == 3
+    site.open_gate("open")
+    site.wait_gone()
+    site.ledger.check_executed_once([task])
+
+
 def test_nothing_remains_after_scaling_to_zero(site: Site) -> None:
     """At zero there is no process, lock, socket or temporary file: the database, its side files and logs stay
-    (SD04, LK07)."""
+    (SD04)."""
     tasks = site.enqueue("note", count=20)
     site.scale(3)
     site.wait_finished(tasks)
@@ -142,7 +156,7 @@ def bound_sockets() -> list[str]:
 
 
 def test_workers_survive_the_scaler_and_its_terminal(site: Site) -> None:
-    """Launched workers keep no descriptor of the scaler, and live on when its terminal hangs up (CR02, CR03)."""
+    """Launched workers keep no descriptor of the scaler, and live on when its terminal hangs up."""
     with open(site.directory / "ours", "w") as ours:
         arguments = ["-m", SCALER, f"--db-path={site.database}", "--target-workers=2", *site.template()]
         terminal = site.terminal(*arguments, inherited=[ours.fileno()])
@@ -180,7 +194,7 @@ _RUN_BARE = "import os, sys; os.execv('/usr/bin/env', ['env', '-i', *sys.argv[2:
 
 
 def test_a_module_that_does_not_import_is_named_on_its_group(site: Site) -> None:
-    """A launch that fails leaves its reason, exception and log, on the group's row; passes back off (LF07, LF06)."""
+    """A launch that fails leaves its reason, exception and log, on the group's row; passes back off (LF07, LF08)."""
     template = ["--", "--tasks=tests.processes.broken"]
     scaler = site.scaler("--target-workers=1", "--wait=3", *template)
     assert scaler.wait() == 4

@@ -37,7 +37,7 @@ def test_the_workers_of_a_killed_supervisor_finish_and_go(site: Site) -> None:
 
 
 def test_nobody_notices_a_killed_keeper_but_the_log(site: Site) -> None:
-    """A killed keeper is replaced; tasks go on and workers stay the same (SD01, ST09)."""
+    """A killed keeper is replaced; tasks go on and workers stay the same (LK10)."""
     running, waiting = site.enqueue("hold", {"gate": "first"}, {"gate": "second"})
     site.worker("--worker-id=only")
     site.wait_executing([running])
@@ -97,8 +97,7 @@ def test_a_killed_worker_is_replaced(site: Site) -> None:
 
 @pytest.mark.parametrize("handler", ["stuck_in_c", "stuck_in_await"])
 def test_a_timeout_ends_whatever_runs(site: Site, handler: str) -> None:
-    """A handler past its timeout is ended, in C code and in an await, and tried again until its attempts are spent
-    (TO02)."""
+    """A handler past its timeout is ended, in C code and in an await, and tried again until its attempts are spent."""
     (task,) = site.enqueue(handler, timeout=0.5, max_attempts=2, retry=AT_ONCE)
     (after,) = site.enqueue("note")
     site.worker()
@@ -112,7 +111,7 @@ def test_a_timeout_ends_whatever_runs(site: Site, handler: str) -> None:
 
 @pytest.mark.parametrize(("handler", "kind", "words"), [("die", "killed", "SIGKILL"), ("leave", "exited", "code 7")])
 def test_a_crash_is_charged_to_the_task_that_ran(site: Site, handler: str, kind: str, words: str) -> None:
-    """Of a batch whose second task brings its worker down, that task alone is charged (SD07, DX10)."""
+    """Of a batch whose second task brings its worker down that one alone is charged, as often as it has attempts (RT04)."""
     before = site.enqueue("note")
     (guilty,) = site.enqueue(handler, max_attempts=2, retry=AT_ONCE)
     behind = site.enqueue("note", count=3)
@@ -126,7 +125,7 @@ def test_a_crash_is_charged_to_the_task_that_ran(site: Site, handler: str, kind:
 
 
 def test_what_ends_a_program_does_not_end_a_worker(site: Site) -> None:
-    """A handler that calls sys.exit has failed; its worker lives on (TO03)."""
+    """A handler that calls sys.exit has failed; its worker lives on."""
     (task,) = site.enqueue("exit_politely", max_attempts=1)
     (after,) = site.enqueue("note")
     site.worker()
@@ -153,7 +152,7 @@ def test_a_worker_with_a_zombie_child_is_alive(site: Site) -> None:
 
 
 def test_what_a_task_leaves_behind_ends_with_its_worker(site: Site) -> None:
-    """A child that a task left running is gone when its worker has ended (PD05)."""
+    """A child that a task left running is gone when its worker has ended (TO02)."""
     tasks = site.enqueue("leave_child")
     worker = site.worker("--until-empty")
     assert worker.wait() == 0
@@ -163,7 +162,7 @@ def test_what_a_task_leaves_behind_ends_with_its_worker(site: Site) -> None:
 
 @pytest.mark.parametrize("handler", ["fork_and_return", "fork_and_raise"])
 def test_a_forked_child_never_becomes_a_second_worker(site: Site, handler: str) -> None:
-    """A child that leaves a handler touches neither queue nor database of the worker that forked it (FK01, FK04)."""
+    """A child that leaves a handler touches neither queue nor database of the worker that forked it (FK01)."""
     tasks = site.enqueue(handler, count=20)
     worker = site.worker("--until-empty", processes=2)
     assert worker.wait() == 0, worker.text
@@ -173,7 +172,7 @@ def test_a_forked_child_never_becomes_a_second_worker(site: Site, handler: str) 
 
 
 def test_workers_are_recycled(site: Site) -> None:
-    """After --max-tasks a worker is replaced under the same id, and nothing is lost or charged (LF04)."""
+    """After --max-tasks a worker is replaced under the same id, and nothing is lost or charged."""
     tasks = site.enqueue("note", count=6)
     worker = site.worker("--max-tasks=2", "--worker-id=w", "--until-empty")
     assert worker.wait() == 0

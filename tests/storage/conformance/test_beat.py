@@ -186,3 +186,17 @@ def test_an_ended_worker_loses_all_it_holds(store: Storage) -> None:
     assert not reply.known
     assert set(reply.lost_tasks) <= {task.task_id}
     assert row(store, task.task_id).status in (TaskStatus.PENDING, TaskStatus.SCHEDULED)
+
+
+def test_a_lease_is_kept_without_a_transaction(store: Storage) -> None:
+    """Renewing a lease alone moves it on, revives no ended life, and knows no stranger."""
+    who = join(store)
+    age(store, LEASE - 1)
+    assert store.registry.keep_lease(who.worker_id, who.incarnation)
+    record = store.registry.get(who.worker_id)
+    assert record is not None
+    assert record.lease_expires_at - record.last_heartbeat == timedelta(seconds=LEASE)
+    assert record.last_heartbeat - record.started_at >= timedelta(seconds=LEASE - 1)
+    assert not store.registry.keep_lease(who.worker_id, "another")
+    store.registry.end(who.worker_id, who.incarnation, reason="test")
+    assert not store.registry.keep_lease(who.worker_id, who.incarnation)
