@@ -111,7 +111,7 @@ def test_a_timeout_ends_whatever_runs(site: Site, handler: str) -> None:
 
 @pytest.mark.parametrize(("handler", "kind", "words"), [("die", "killed", "SIGKILL"), ("leave", "exited", "code 7")])
 def test_a_crash_is_charged_to_the_task_that_ran(site: Site, handler: str, kind: str, words: str) -> None:
-    """Of a batch whose second task brings its worker down that one alone is charged, as often as it has attempts (RT04)."""
+    """Of a batch whose second task brings its worker down that one alone is charged, at every attempt (RT04)."""
     before = site.enqueue("note")
     (guilty,) = site.enqueue(handler, max_attempts=2, retry=AT_ONCE)
     behind = site.enqueue("note", count=3)
