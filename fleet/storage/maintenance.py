@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
 from fleet.domain.liveness import Gap, gap_between
 from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
+from fleet.errors import DatabaseBusy
 from fleet.storage import commands, groups
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
@@ -127,16 +130,22 @@ def rescue(database: Database, gap: Gap | None, proven_dead: ProvenDead, limit: 
         return lost[:limit], orphans
 
     lost, orphans = database.read(find)
-    verdicts = []
-    for worker in lost:
-        verdicts.append(database.write(lambda transaction, seen=worker: _lose(transaction, seen)))  # type: ignore[misc]
-    for worker_id, incarnation in orphans:
-        verdicts.append(
-            database.write(
-                lambda transaction, one=worker_id, life=incarnation: _rescue_orphans(transaction, one, life)  # type: ignore[misc]
-            )
-        )
+    verdicts = [_one(database, seen.worker_id, partial(_lose, seen=seen)) for seen in lost]
+    verdicts += [
+        _one(database, worker_id, partial(_rescue_orphans, worker_id=worker_id, incarnation=incarnation))
+        for worker_id, incarnation in orphans
+    ]
     return tuple(verdict for verdict in verdicts if verdict)
+
+
+def _one(database: Database, worker_id: str, work: Callable[[Transaction], str]) -> str:
+    """Rescue for one worker; a row that cannot be rescued is told of, and does not keep the others from it."""
+    try:
+        return database.write(work)
+    except DatabaseBusy:
+        raise
+    except Exception as error:
+        return f"what worker {worker_id} held could not be rescued: {type(error).__name__}: {error}"
 
 
 def _lose(transaction: Transaction, seen: WorkerRecord) -> str:

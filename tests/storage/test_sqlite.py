@@ -4,7 +4,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -623,3 +623,16 @@ def test_a_write_inside_the_threads_own_transaction_is_refused_at_once(sqlite_fi
         sqlite_file.queue.enqueue([NewTask("t")], transaction=own)
     sqlite_file.queue.enqueue([NewTask("t")])
     assert sqlite_file.queue.totals() == {"pending": 2}
+
+
+def test_a_row_that_cannot_be_rescued_holds_up_no_other(sqlite_file: Storage, sqlite_path: Path) -> None:
+    """One worker whose task cannot be given back is told of; the tasks of the others are back all the same (RT06)."""
+    tasks = [running_task(sqlite_file, worker_id=name)[1] for name in ("a", "b", "c")]
+    with closing(sqlite3.connect(sqlite_path, isolation_level=None)) as foreign:
+        foreign.execute(
+            f"CREATE TRIGGER broken BEFORE UPDATE ON work_queue WHEN OLD.id = {tasks[1].task_id} "
+            "BEGIN SELECT RAISE(ABORT, 'broken row'); END"
+        )
+    verdicts = sqlite_file.control.rescue(None, everybody)
+    assert sum("broken row" in verdict for verdict in verdicts) == 1
+    assert [row(sqlite_file, task.task_id).status for task in tasks] == ["pending", "running", "pending"]
