@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ class NativeAdapter:
         if not os.path.isdir(template.cwd):
             raise LaunchFailed(f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone")
         log = self._log_path(group)
+        _hear_of_children()
         descriptor = _open(log)
         try:
             child = Popen(
@@ -135,6 +137,12 @@ class NativeAdapter:
             if code is not None:
                 del self._children[group_id]
         return tuple(Ended(group_id, code) for group_id, code in codes.items() if code is not None)
+
+
+def _hear_of_children() -> None:
+    """Undo an inherited "ignore SIGCHLD": under it the kernel forgets exit codes, and every failure looks like a 0."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _open(log: Path) -> int:

@@ -200,7 +200,8 @@ def create_file(path: Path) -> bool:
     """Make an empty database file, readable and writable by its owner alone from the first moment.
 
     Side files that stand there without their database belong to one that was moved or removed, perhaps under running
-    processes, which still have them mapped: a new database that shared them would be damaged.
+    processes, which still have them mapped: a new database that shared them would be damaged. The log may hold the last
+    commits of one that was moved, so it is kept under another name (`-wal.stale`).
 
     Returns:
         False when it was there already (another process may have just made it).
@@ -211,14 +212,20 @@ def create_file(path: Path) -> bool:
     try:
         with _sole_creator(path.parent) as alone:
             if alone and not path.exists():
-                for suffix in ("-wal", "-shm"):
-                    _beside(path, suffix).unlink(missing_ok=True)
+                _put_aside_side_files(path)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         return True
     except FileExistsError:
         return False
     except OSError as error:
         raise DatabaseError(f"{path}: the database cannot be created: {error.strerror}") from None
+
+
+def _put_aside_side_files(path: Path) -> None:
+    log = _beside(path, "-wal")
+    if log.exists():
+        log.replace(_beside(path, "-wal.stale"))
+    _beside(path, "-shm").unlink(missing_ok=True)
 
 
 @contextmanager

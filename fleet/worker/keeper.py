@@ -207,10 +207,13 @@ class Keeper:
     # Maintenance
 
     def _maintain(self) -> None:
-        self._maintain_at = boottime() + MAINTENANCE_INTERVAL * random.uniform(0.9, 1.1)
+        self._maintain_at = boottime() + MAINTENANCE_INTERVAL * random.uniform(1.0, 1.1)
         own = identify()
         report = maintenance.run_pass(self._storage, Holder(f"{own.host}:{own.pid}", own), clock=_BeatingClock(self))
         if report is None:
+            # Asked too early, or another has just passed and may be gone by the next time: two intervals without a pass
+            # would count as a gap in which nobody watched, and forgive whoever is lost for another lease.
+            self._maintain_at = boottime() + MAINTENANCE_INTERVAL / 4
             return
         for line in (*report.rescued, *report.expired):
             _log.warning("%s", line)

@@ -79,16 +79,20 @@ def test_one_failed_beat_ends_nobody(site: Site) -> None:
 
 def test_a_completion_outlasts_a_lock_longer_than_every_timeout(site: Site) -> None:
     """A task ends while a stranger holds the lock beyond busy time and lease: its result is written afterwards, once,
-    or refused because the claim went to another; the log says what was waited for (LK04)."""
+    and the log says what was waited for; a scaler pass meanwhile gives up with one line and no change (LK04, SC16)."""
     (task,) = site.enqueue("hold", {"gate": "open"})
     site.worker("--worker-id=first")
     site.wait_executing([task])
     with write_lock(site):
         site.open_gate("open")
+        scaler = site.scaler("--target-workers=5", *site.template())
         site.wait_until(
             lambda: "recording task" in site.log_text(), "the worker has waited in vain once", BUSY_WAIT + LEASE + 10
         )
         assert site.status(task) == "running"
+        assert scaler.wait() == 3
+        assert scaler.text.count("\n") == 1
+        assert "held the write lock" in scaler.text
     site.wait_finished([task])
     site.ledger.check_done_once([task])
     assert "trying again for up to" in site.log_text()
@@ -114,7 +118,7 @@ def test_idle_workers_only_read(site: Site) -> None:
     site.wait_workers(20)
     site.wait_until(lambda: commits(site, 1.0) <= 2, "the workers have settled")
     before = log_size(site)
-    assert commits(site, 4.0) <= 4, "some 800 looks for work, one maintenance pass"
+    assert commits(site, 3.0) <= 4, "some 600 looks for work, one maintenance pass"
     assert log_size(site) - before <= 100 * 1024
     began = time.monotonic()
     (task,) = site.enqueue("note")
@@ -172,7 +176,7 @@ def test_a_handler_that_locks_its_own_fleet(site: Site) -> None:
 
 
 def test_a_huge_sweep_lets_everybody_through(site: Site) -> None:
-    """While maintenance works off tens of thousands of ended tasks and thousands of orphans, no live worker misses its
+    """While maintenance works off tens of thousands of ended tasks and two thousand orphans, no live worker misses its
     lease, and other writers are served in between (LK09)."""
     site.enqueue("note", count=3)
     site.worker("--worker-id=live", "--until-empty").wait()
@@ -181,11 +185,11 @@ def test_a_huge_sweep_lets_everybody_through(site: Site) -> None:
     columns = ", ".join(names)
     series = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
     old = {"finished_at": "'2020-01-01T00:00:00.000Z'"}
-    dead = {"status": "'running'", "worker": "'gone'", "incarnation": "'gone'", "claim_token": "1"}
+    dead = {"status": "'running'", "worker": "'gone-' || i % 40", "incarnation": "'gone'", "claim_token": "1"}
     dead |= {"started_at": "created_at", "claimed_at": "created_at", "finished_at": "NULL", "result_json": "NULL"}
     with connection:
         connection.execute("DROP TRIGGER test_ledger_writes")
-        for changes, count in ((old, 40_000), (dead, 4_000)):
+        for changes, count in ((old, 40_000), (dead, 2_000)):
             values = ", ".join(changes.get(name, name) for name in names)
             connection.execute(
                 f"{series.format(count)} INSERT INTO work_queue ({columns}) SELECT {values} FROM work_queue, n "
@@ -199,7 +203,7 @@ def test_a_huge_sweep_lets_everybody_through(site: Site) -> None:
     writer = threading.Thread(target=lambda: _write_until(site, over, waits))
     writer.start()
     try:
-        left = "SELECT count(*) FROM work_queue WHERE status = 'running' AND worker = 'gone'"
+        left = "SELECT count(*) FROM work_queue WHERE status = 'running' AND worker LIKE 'gone-%'"
         site.wait_until(lambda: site.ledger.value(left) == 0, "all orphans are rescued")
         ended = "SELECT count(*) FROM work_queue WHERE finished_at < '2021'"
         first = site.ledger.value(ended)

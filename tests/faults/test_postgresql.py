@@ -119,7 +119,7 @@ def test_rows_locked_by_a_stranger(remote: Remote) -> None:
     site.wait_until(lambda: remote.value("SELECT count(*) FROM worker_registry") == 4, "all are there")
     with remote.connect() as stranger:
         stranger.execute("SELECT * FROM worker_registry FOR UPDATE")
-        late = "SELECT min(last_heartbeat) < clock_timestamp() - interval '6 seconds' FROM worker_registry"
+        late = "SELECT min(last_heartbeat) < clock_timestamp() - interval '4 seconds' FROM worker_registry"
         site.wait_until(lambda: remote.value(late), "no beat was written for many heartbeats")
         waiting = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import time
@@ -77,6 +78,8 @@ def test_control_c_reaches_the_supervisor_alone(site: Site) -> None:
     spared, interrupted = site.enqueue("hold", {"gate": "open"}, {"gate": "never"})
     terminal = site.terminal("-m", "fleet.cli.worker", *site.worker_arguments("--prefetch=1", processes=2))
     site.wait_executing([spared, interrupted])
+    foreground = [pid for pid in site.processes() if os.getpgid(pid) == terminal.process.pid]
+    assert foreground == [terminal.process.pid]
     terminal.type(CONTROL_C)
     site.wait_until(lambda: "waiting for 2 tasks" in terminal.text(), "the first ^C is answered")
     site.open_gate("open")
