@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from fleet.errors import UsageError
@@ -13,6 +13,8 @@ DEFAULT_LEASE = 20.0
 BEATS_PER_LEASE = 3
 MAINTENANCE_INTERVAL = 5.0
 GAP_AFTER = 10.0
+
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Life(StrEnum):
@@ -70,8 +72,14 @@ def check_lease(heartbeat: float, lease: float) -> None:
 
 
 def gap_between(last_pass: datetime | None, now: datetime, known: Gap | None) -> Gap | None:
-    """Return the gap in force after a pass at `now`, given the pass before it and the gap known then."""
-    if last_pass is not None and (now - last_pass).total_seconds() > GAP_AFTER:
+    """Return the gap in force after a pass at `now`, given the pass before it and the gap known then.
+
+    Before the first pass of all nobody has watched: without that, a clock that is set right just after a database was
+    made would cost every worker its life.
+    """
+    if last_pass is None:
+        return Gap(_LONG_AGO, now)
+    if (now - last_pass).total_seconds() > GAP_AFTER:
         return Gap(last_pass, now)
     return known
 

@@ -22,16 +22,17 @@ def location(postgres_url: str, folder: object, monkeypatch: pytest.MonkeyPatch)
 def test_queue_on_a_server(fleet: Command) -> None:
     """Enqueue, list and show give the same documents as on SQLite."""
     done = fleet("enqueue", "count", "--payload", '{"path": "é"}', "--requires", "gpu=2", "--count", "2", "--json")
-    assert done.document == {"ids": [1, 2], "existing": []}
+    first, second = done.document["ids"]
+    assert (second, done.document["existing"]) == (first + 1, [])
     listed = fleet("tasks", "--json").document
     assert [(row["id"], row["status"], row["requires"]) for row in listed] == [
-        (2, "pending", {"gpu": 2}),
-        (1, "pending", {"gpu": 2}),
+        (second, "pending", {"gpu": 2}),
+        (first, "pending", {"gpu": 2}),
     ]
-    shown = fleet("task", "show", 1, "--json").document
+    shown = fleet("task", "show", first, "--json").document
     assert shown["payload"] == {"path": "é"}
     assert len(shown["created_at"]) == len("2026-01-01T00:00:00.000Z")
-    assert fleet("task", "wait", 1, "--timeout", "0").code == 4
+    assert fleet("task", "wait", first, "--timeout", "0").code == 4
 
 
 def test_registry_on_a_server(fleet: Command, location: str) -> None:

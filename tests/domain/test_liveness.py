@@ -62,9 +62,13 @@ def test_a_gap_is_more_than_ten_seconds_between_two_passes() -> None:
     assert gap_between(late, NOW, known) == Gap(late, NOW)
 
 
-def test_the_first_pass_ends_no_gap() -> None:
-    """Where no pass ever ran there is no gap: leases alone decide."""
-    assert gap_between(None, NOW, None) is None
+def test_before_the_first_pass_nobody_watched() -> None:
+    """The first pass of all ends a gap that began before everything: no lease that ran out then counts yet."""
+    gap = gap_between(None, NOW, None)
+    assert gap is not None
+    assert gap.ended_at == NOW
+    assert not lease_is_over(NOW - timedelta(hours=1), 20, NOW, gap)
+    assert lease_is_over(NOW - timedelta(hours=1), 20, NOW + timedelta(seconds=20.001), gap)
 
 
 def test_a_clock_that_stepped_back_makes_no_gap() -> None:

@@ -72,7 +72,7 @@ def test_a_full_disk_is_waited_out(small_disk: Site) -> None:
     once, and the fleet goes on by itself (DK01)."""
     site = small_disk
     tasks = site.enqueue("hold", *[{"gate": "open"}] * 2)
-    site.worker("--heartbeat-interval=1", "--lease=5", processes=2)
+    site.worker("--heartbeat-interval=1", "--lease=3", processes=2)
     site.wait_executing(tasks)
     before = site.workers()
     ballast = fill(site.home)

@@ -61,7 +61,7 @@ def test_workers_go_on_over_an_upgrade_that_lets_them(site: Site) -> None:
     (held,) = site.enqueue("hold", {"gate": "open"})
     site.worker(processes=2)
     site.wait_executing([held])
-    before = site.workers()
+    before = site.wait_workers(2)
     upgrade = site.start(*NEXT, "0001", "fleet.cli.main", "db", "upgrade", f"--db-path={site.database}")
     assert upgrade.wait() == 0, upgrade.text
     more = site.enqueue("note", count=20)
