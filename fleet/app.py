@@ -201,9 +201,8 @@ def _location_of(given: str | None) -> Location:
 
 
 def _open(location: Location, create: bool) -> Storage:
-    missing = create and location.path is not None and not location.path.exists()
     storage = open_storage(location, create=create)
-    if missing:
+    if storage.created and sys.stderr is not None:
         sys.stderr.write(f"created {location.shown}\n")
     return storage
 

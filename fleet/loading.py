@@ -50,7 +50,8 @@ def _import(name: str) -> None:
         raise UsageError(f"--tasks {name}: give the module's name, as in an import: --tasks {module}")
     try:
         importlib.import_module(name)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        # SystemExit, KeyboardInterrupt and stranger ones too: what a module raises is the module's fault.
         raise UsageError(f"--tasks {name}: {_reason(error)}") from error
 
 

@@ -8,13 +8,19 @@ from fleet.storage.interfaces import Storage
 
 
 def open_storage(
-    location: Location, *, create: bool = False, read_only: bool = False, clock: Clock | None = None
+    location: Location,
+    *,
+    create: bool = False,
+    adopt: bool = False,
+    read_only: bool = False,
+    clock: Clock | None = None,
 ) -> Storage:
     """Open the database at `location`.
 
     Args:
         location: where it is.
         create: make a missing SQLite file (0600) with the current schema, or the tables of an empty database.
+        adopt: with `create`, make the tables in a database that holds another program's, too.
         read_only: open it so that nothing can be written; works on a read-only copy too.
         clock: the time for SQLite; PostgreSQL uses its server's.
 
@@ -25,4 +31,4 @@ def open_storage(
     """
     from fleet.storage.store import SqlStorage
 
-    return SqlStorage.open(location, create=create, read_only=read_only, clock=clock or SystemClock())
+    return SqlStorage.open(location, create=create, adopt=adopt, read_only=read_only, clock=clock or SystemClock())

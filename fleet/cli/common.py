@@ -125,7 +125,7 @@ def opened(db_path: str | None, *, create: bool = False, read_only: bool = False
 
     Args:
         db_path: the option's value.
-        create: make a missing SQLite file, and name it on stderr.
+        create: make a missing SQLite file; the process that made it names it on stderr.
         read_only: write nothing, whatever happens.
 
     Raises:
@@ -135,10 +135,9 @@ def opened(db_path: str | None, *, create: bool = False, read_only: bool = False
     from fleet.wiring import open_storage
 
     location = place(db_path)
-    missing = create and location.path is not None and not location.path.exists()
     storage = open_storage(location, create=create, read_only=read_only)
     try:
-        if missing:
+        if storage.created:
             note(f"created {location.shown}")
         yield storage
     finally:

@@ -34,7 +34,8 @@ def init(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
         open_storage(location).close()
         created = False
     except DatabaseMissing:
-        open_storage(location, create=True).close()
+        # Adopted: another program's tables may be in it. Of several at once one makes it, and the others find it made.
+        open_storage(location, create=True, adopt=True).close()
         created = True
     if as_json:
         print_json({"database": location.shown, "schema": REVISION, "created": created})

@@ -52,6 +52,8 @@ class WorkerOption:
 
     def parse(self, text: str) -> Any:
         """Return the value that a text says; raise UsageError when it says none."""
+        if not text:
+            raise UsageError(f"--{self.name}: the value is empty: give one, or leave the option out")
         try:
             return _PARSERS[self.kind](text)
         except (UsageError, ValueError) as error:

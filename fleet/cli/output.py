@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +16,23 @@ INTERRUPTED = 130
 
 
 def speak_utf8() -> None:
-    """Print any name under any locale, cron's plain C included."""
+    """Print any name under any locale, cron's plain C included; where a stream is closed, print nowhere."""
+    _fill_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _fill_closed_streams() -> None:
+    """Open closed standard streams on nothing: else the next file that is opened would get their descriptor."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # open as long as the process
 
 
 def finished(code: int) -> int:
@@ -27,16 +41,16 @@ def finished(code: int) -> int:
     try:
         if output is not None:
             output.flush()
-    except OSError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return code or 1
+        return code or (1 if isinstance(error, BrokenPipeError) else _unprinted(error))
     return code
 
 
 def guarded(call: Callable[[], int]) -> int:
     """Return the exit code of `call`; a FleetError becomes `error: MESSAGE` on stderr and its own exit code.
 
-    A closed pipe ends quietly with 1, ^C with 130.
+    A closed pipe ends quietly with 1, output that cannot be written with one line and 1, ^C with 130.
     """
     try:
         return call()
@@ -44,8 +58,16 @@ def guarded(call: Callable[[], int]) -> int:
         return fail(str(error), error.exit_code)
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        return _unprinted(error)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _unprinted(error: OSError) -> int:
+    if error.filename is not None:
+        return fail(f"{error.filename}: {error.strerror}", 1)
+    return fail(f"the output could not be written: {error.strerror or error}", 1)
 
 
 def one_line(text: str) -> str:
@@ -55,18 +77,20 @@ def one_line(text: str) -> str:
 
 def fail(message: str, exit_code: int) -> int:
     """Print `error: MESSAGE` as one line on stderr; return `exit_code`."""
-    print(f"error: {one_line(message)}", file=sys.stderr)
+    note(f"error: {message}")
     return exit_code
 
 
 def warn(message: str) -> None:
     """Print `warning: MESSAGE` as one line on stderr."""
-    print(f"warning: {one_line(message)}", file=sys.stderr)
+    note(f"warning: {message}")
 
 
 def note(message: str) -> None:
-    """Print one line on stderr."""
-    print(one_line(message), file=sys.stderr)
+    """Print one line on stderr; where that is closed or full, it is lost, and nothing fails for it."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(one_line(message), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

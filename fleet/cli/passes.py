@@ -88,9 +88,12 @@ class Passes:
             self.run_once()
         except UsageError:
             raise
-        except FleetError as error:
+        except BrokenPipeError:
+            raise
+        except (FleetError, OSError) as error:
+            # A log on a full disk must not end what keeps the workers.
             if str(error) != self._last_error:
-                fail(str(error), error.exit_code)
+                fail(str(error), 1)
             self._last_error = str(error)
         else:
             self._last_error = None
@@ -107,9 +110,9 @@ class Passes:
         # Cron's working directory is not the one that a relative path was meant for: nothing is created there.
         create = path is not None and self.location.given_absolute and not read_only and not path.exists()
         storage = open_storage(self.location, create=create, read_only=read_only)
-        if create:
-            note(f"created {self.location.shown}")
         try:
+            if storage.created:
+                note(f"created {self.location.shown}")
             yield Scaler(storage, self._adapter, self._template, self.clock)
         finally:
             storage.close()

@@ -19,6 +19,8 @@ from fleet.storage.interfaces import SettingsChange
 
 NAME = "fleet-scaler"
 SEPARATOR = "--"
+LEAST_EVERY = 0.1
+"""Seconds between two passes of a loop, at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ def run() -> None:
 
 def execute(given: Given) -> int:
     """Do what a command line asks for; return the exit code."""
+    _check_times(given)
     options = _options(given.worker_options)
     passes = Passes(
         location=_location(given.db_path),
@@ -68,13 +71,20 @@ def execute(given: Given) -> int:
         given=options is not None,
         wait=given.wait,
         as_json=given.json,
-        verbose=given.verbose or sys.stdout.isatty(),
+        verbose=given.verbose or (sys.stdout is not None and sys.stdout.isatty()),
     )
     if given.dry_run:
         return passes.preview()
     if given.every is not None:
         passes.repeat(given.every)
     return passes.run_once()
+
+
+def _check_times(given: Given) -> None:
+    if given.every is not None and given.every < LEAST_EVERY:
+        raise UsageError(f"--every {given.every:g}s would never rest: give {LEAST_EVERY:g}s or more")
+    if given.wait is not None and given.dry_run:
+        raise UsageError("--dry-run starts nothing that --wait could wait for: leave one of them out")
 
 
 def _options(words: tuple[str, ...] | None) -> dict[str, Any] | None:

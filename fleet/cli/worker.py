@@ -15,7 +15,7 @@ import typer
 from fleet.cli.common import new_app, note, run_command
 from fleet.cli.options import OPTIONS, Kind, WorkerOption, setting_values
 from fleet.config import DATABASE_VARIABLE, Location, locate
-from fleet.errors import UsageError
+from fleet.errors import FleetError, UsageError
 from fleet.process import identify
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
@@ -87,7 +87,10 @@ def _start(options: Mapping[str, Any]) -> int:
     )
     _check_database(location)
     open_journal(settings.worker_id)
-    return _supervise(settings, _resources(location, settings))
+    try:
+        return _supervise(settings, _resources(location, settings))
+    except OSError as error:
+        raise FleetError(f"the worker group could not go on: {error.strerror or error}") from error
 
 
 def _check_database(location: Location) -> None:

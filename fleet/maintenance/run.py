@@ -22,6 +22,9 @@ RETENTION = 7 * 86_400.0
 TIME_PER_STEP = 0.2
 """Seconds after which a step leaves the rest to the next pass: whoever runs the pass has beats to send."""
 
+TIME_FOR_BEATS = 1.0
+"""Seconds that others get for their beats where the write lock was waited for longer than that."""
+
 RESCUE_BATCH = 50
 PROMOTE_BATCH = 500
 PRUNE_BATCH = 500
@@ -64,13 +67,15 @@ def run_pass(
     Returns:
         What was done; None when no pass was due or another process runs one.
     """
+    clock = clock or SystemClock()
+    asked = clock.boottime()
     current = storage.control.begin_maintenance(holder, MAINTENANCE_INTERVAL, proven_dead)
     if current is None:
         return None
-    clock = clock or SystemClock()
+    waited = clock.boottime() - asked
     try:
-        # The write lock may have been waited for: whoever has beats to send sends them before anybody is judged.
-        clock.sleep(0.0)
+        # The write lock may have been waited for, by others too: beats are sent before anybody is judged.
+        clock.sleep(TIME_FOR_BEATS if waited > TIME_FOR_BEATS else 0.0)
         return _Pass(storage, current, proven_dead, clock).run()
     finally:
         storage.control.end_maintenance(current)

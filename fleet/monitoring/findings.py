@@ -1,7 +1,8 @@
 """What is wrong with a fleet, and what is worth knowing: sentences from a Sight. Pure.
 
 Liveness and backlog are separate: a task that nobody can run makes no worker unhealthy. What makes a fleet unhealthy:
-tasks wait and no worker is live (unless every pool was told to have none), or a dead worker's task waits for rescue.
+tasks wait and no worker is live (unless every pool was told to have none), a dead worker's task waits for rescue, or a
+pool that asks for workers has none because its launches fail.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ NOBODY_ASKS = "no pool says how many there should be"
 
 def problems(sight: Sight) -> tuple[str, ...]:
     """Return what makes the fleet unhealthy, in words."""
-    return (*_nobody_works(sight), *_unrescued(sight))
+    return (*_nobody_works(sight), *_unrescued(sight), *_launchless(sight))
 
 
 def notes(sight: Sight) -> tuple[str, ...]:
@@ -103,13 +104,41 @@ def _unoffered(sight: Sight) -> tuple[str, ...]:
     )
 
 
+def _launchless(sight: Sight) -> tuple[str, ...]:
+    """Say which pools ask for workers and have none because their launches fail."""
+    return tuple(
+        f"pool {pool} asks for {desired(sight.pools[pool])} workers and has none: {_why_failed(group)}"
+        for pool, group in _failed(sight)
+        if _has_none(sight, pool)
+    )
+
+
 def _failed_launches(sight: Sight) -> tuple[str, ...]:
-    """Say why workers do not come, where the newest launch of a pool that asks for them failed."""
+    """Say which other pools' newest launch failed."""
+    return tuple(
+        f"the last launch of pool {pool} failed: {_why_failed(group)}"
+        for pool, group in _failed(sight)
+        if not _has_none(sight, pool)
+    )
+
+
+def _failed(sight: Sight) -> list[tuple[str, GroupRecord]]:
+    """Return the pools whose newest launch never came up, with that launch."""
     newest: dict[str, GroupRecord] = {}
     for group in sorted(sight.groups, key=lambda group: group.created_at):
         newest[group.pool] = group
-    return tuple(
-        f"the last launch of pool {pool} failed: {(group.error or 'no reason is known').splitlines()[0]} (fleet groups)"
+    return [
+        (pool, group)
         for pool, group in sorted(newest.items())
         if group.status is GroupStatus.FAILED and group.contacted_at is None
-    )
+    ]
+
+
+def _has_none(sight: Sight, pool: str) -> bool:
+    asked = desired(sight.pools[pool]) if pool in sight.pools else None
+    return bool(asked) and not any(worker.pool == pool for worker in sight.live())
+
+
+def _why_failed(group: GroupRecord) -> str:
+    lines = (group.error or "no reason is known").splitlines()
+    return f"{lines[0] if lines else 'no reason is known'} (fleet groups)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup, adapter_backoff
+from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup
 from fleet.domain.jsontext import printable
 from fleet.domain.liveness import Gap, ProcessIdentity, lease_is_over
 from fleet.storage.database import Transaction
@@ -75,16 +75,6 @@ _RESIZE = Statement("UPDATE worker_group SET target_size = :after WHERE group_id
 _MEMBERS = Statement(
     """SELECT worker_id, incarnation FROM worker_registry
     WHERE group_id = :group_id AND status = 'active' ORDER BY worker_id"""
-)
-_FAILURE = Statement(
-    """INSERT INTO worker_adapter (adapter_id, kind, host, consecutive_failures) VALUES (:adapter_id, :kind, :host, 1)
-    ON CONFLICT (adapter_id) DO UPDATE SET consecutive_failures = worker_adapter.consecutive_failures + 1
-    RETURNING consecutive_failures"""
-)
-_BACK_OFF = Statement("UPDATE worker_adapter SET backoff_until = :until WHERE adapter_id = :adapter_id")
-_SUCCESS = Statement(
-    """UPDATE worker_adapter SET consecutive_failures = 0, backoff_until = NULL
-    WHERE adapter_id = :adapter_id AND consecutive_failures > 0"""
 )
 
 
@@ -188,8 +178,6 @@ def contact(
     found = get(transaction, group_id)
     if not accepted or found is None:
         return None
-    if found.adapter_id is not None:
-        transaction.rows(_SUCCESS, adapter_id=found.adapter_id)
     record_event(transaction, "group_running", group_id, f"pid {process.pid} on {process.host}")
     return GroupOrders(found.status, found.target_size)
 
@@ -214,20 +202,12 @@ def beat(transaction: Transaction, group_id: str, process: ProcessIdentity) -> G
 def fail(
     transaction: Transaction, group_id: str, error: str, exit_code: int | None = None, token: str | None = None
 ) -> bool:
-    """Mark a group failed with its reason; one that never came up backs its adapter off.
-
-    A reason that becomes known after the failure replaces the one that was guessed.
-    """
-    found = get(transaction, group_id)
+    """Mark a group failed with its reason."""
     error = printable(error, 4_000)
-    if found is None:
-        return False
     if not transaction.touched(
         _FAIL, group_id=group_id, now=transaction.now, error=error, exit_code=exit_code, token=token
     ):
         return False
-    if found.contacted_at is None and found.adapter_id is not None:
-        _count_failure(transaction, found.adapter_id, found.process.host)
     record_event(transaction, "group_failed", group_id, error)
     return True
 
@@ -235,12 +215,6 @@ def fail(
 def explain(transaction: Transaction, group_id: str, error: str, exit_code: int | None) -> bool:
     """Replace the reason of a failed group by a better one."""
     return bool(transaction.touched(_EXPLAIN, group_id=group_id, error=printable(error, 4_000), exit_code=exit_code))
-
-
-def _count_failure(transaction: Transaction, adapter_id: str, host: str | None) -> None:
-    failures = int(transaction.value(_FAILURE, adapter_id=adapter_id, kind=adapter_id.partition(":")[0], host=host))
-    until = transaction.now + timedelta(seconds=adapter_backoff(failures))
-    transaction.rows(_BACK_OFF, adapter_id=adapter_id, until=until)
 
 
 def stop(transaction: Transaction, group_id: str, reason: str) -> bool:

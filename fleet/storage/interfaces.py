@@ -342,7 +342,7 @@ class ControlPlane(Protocol):
     ) -> GroupOrders | None:
         """Turn a requested or launching group `running` by compare-and-set of its token; None when refused.
 
-        Success resets the adapter's failure count. The same process may repeat it. `lease` is in seconds.
+        The same process may repeat it. `lease` is in seconds.
         """
 
     def add_group(self, group: NewGroup) -> GroupOrders:
@@ -354,7 +354,7 @@ class ControlPlane(Protocol):
     def fail_group(
         self, group_id: str, *, error: str, exit_code: int | None = None, launch_token: str | None = None
     ) -> bool:
-        """Mark a group failed with its reason, and back its adapter off if it never ran; False when it had ended."""
+        """Mark a group failed with its reason; False when it had ended. Launches that never ran back their pool off."""
 
     def explain_group(self, group_id: str, *, error: str, exit_code: int | None = None) -> bool:
         """Replace the guessed reason of a failed group by a better one (a log's tail, an exit code)."""
@@ -459,6 +459,10 @@ class Storage(Protocol):
     @property
     def url(self) -> str:
         """The database's URL without a password."""
+
+    @property
+    def created(self) -> bool:
+        """Whether opening it has made the database's file."""
 
     @property
     def tolerates_slow_writes(self) -> bool:

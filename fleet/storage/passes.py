@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template
+from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template, adapter_backoff
 from fleet.domain.plan import CancelGroup, Plan, StartGroup
 from fleet.domain.snapshot import AdapterState, PoolSettings, Snapshot
 from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
@@ -18,7 +18,7 @@ from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
 from fleet.storage.registration import drain, is_over, list_workers, read_gap
-from fleet.storage.rows import dumps, loads, process_from_json, process_json
+from fleet.storage.rows import dumps, loads, mapping, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = """pool, policy, settings_json, version, min_workers, max_workers, max_launch_per_cycle, template_json,
@@ -63,8 +63,13 @@ _OPEN_TASKS = Statement(
 _RUNNING_NOW = Statement(
     "SELECT worker, incarnation, min(id) FROM work_queue WHERE status = 'running' GROUP BY worker, incarnation"
 )
-_ADAPTER = Statement(
-    "SELECT adapter_id, backoff_until, consecutive_failures FROM worker_adapter WHERE adapter_id = :adapter_id"
+_FAILED_LAUNCHES = Statement(
+    """SELECT count(*), max(g.stopped_at) FROM worker_group g
+    WHERE g.pool = :pool AND g.adapter_id = :adapter_id AND g.status = 'failed' AND g.contacted_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM worker_group c WHERE c.pool = :pool AND c.adapter_id = :adapter_id
+            AND c.contacted_at IS NOT NULL AND c.contacted_at >= g.created_at)
+        AND NOT EXISTS (SELECT 1 FROM scaling_decision d
+            WHERE d.decision_id = g.decision_id AND d.settings_version < :version)"""
 )
 
 _LAST_DECISION = Statement(
@@ -125,7 +130,7 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
     """Write the settings that differ from the stored ones; return their names."""
     stored: dict[str, Any] = {
         "policy": row["policy"],
-        "settings": loads(row["settings_json"]) or {},
+        "settings": mapping(row["settings_json"]),
         "min_workers": row["min_workers"],
         "max_workers": row["max_workers"],
         "max_launch_per_cycle": row["max_launch_per_cycle"],
@@ -163,7 +168,7 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
 
 
 def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
-    holder = loads(row["lease_holder_json"]) or {}
+    holder = mapping(row["lease_holder_json"])
     return ScalerPass(
         pool=row["pool"],
         epoch=row["epoch"] if held else 0,
@@ -171,7 +176,7 @@ def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
         held=held,
         settings=PoolSettings(
             policy=row["policy"],
-            settings=loads(row["settings_json"]) or {},
+            settings=mapping(row["settings_json"]),
             version=row["version"],
             min_workers=row["min_workers"],
             max_workers=row["max_workers"],
@@ -226,7 +231,7 @@ def snapshot(
         dead_groups=frozenset(group.group_id for group in found if groups.is_gone(group, now, gap, proven_dead)),
         waiting=waiting,
         running=running,
-        adapter=_adapter(transaction, adapter_id),
+        adapter=_adapter(transaction, pool, settings.version, adapter_id),
         gap=gap,
     )
 
@@ -239,11 +244,17 @@ def _as_of_now(transaction: Transaction, workers: tuple[WorkerRecord, ...]) -> t
     )
 
 
-def _adapter(transaction: Transaction, adapter_id: str) -> AdapterState:
-    row = transaction.record(_ADAPTER, adapter_id=adapter_id)
-    if row is None:
+def _adapter(transaction: Transaction, pool: str, version: int, adapter_id: str) -> AdapterState:
+    """Return how this pool's launches through an adapter have gone lately: another pool's failures are its own.
+
+    Derived from the groups themselves: launches that never made contact, since one did, under the present settings. A
+    changed setting may have mended what failed, and is tried at once.
+    """
+    failures, last = transaction.rows(_FAILED_LAUNCHES, pool=pool, adapter_id=adapter_id, version=version)[0]
+    failed_at = as_time(last)
+    if failed_at is None:
         return AdapterState(adapter_id)
-    return AdapterState(adapter_id, as_time(row["backoff_until"]), row["consecutive_failures"])
+    return AdapterState(adapter_id, failed_at + timedelta(seconds=adapter_backoff(failures)), failures)
 
 
 def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied | None:

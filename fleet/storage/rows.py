@@ -65,7 +65,8 @@ def process_from_json(text: str | None) -> ProcessIdentity | None:
     return process_of({key: value.get(key) for key in ("host", "boot_id", "pid_namespace", "pid", "pid_start_ticks")})
 
 
-def _mapping(text: str | None) -> dict[str, Any]:
+def mapping(text: str | None) -> dict[str, Any]:
+    """Return the object of a JSON column, empty for NULL and for what is no object."""
     value = loads(text)
     return value if isinstance(value, dict) else {}
 
@@ -98,7 +99,7 @@ def worker_of(row: Row) -> WorkerRecord:
         current_task_id=row["current_task_id"],
         group_id=row["group_id"],
         adapter_id=row["adapter_id"],
-        capabilities=_mapping(row["capabilities_json"]),
+        capabilities=mapping(row["capabilities_json"]),
         queues=_names(row["queues_json"]),
         handlers=_names(row["handlers_json"]),
         tasks_done=row["tasks_done"],
@@ -111,7 +112,7 @@ def worker_of(row: Row) -> WorkerRecord:
         stop_reason=row["stop_reason"],
         version=row["version"],
         log_path=row["log_path"],
-        metadata=_mapping(row["metadata_json"]),
+        metadata=mapping(row["metadata_json"]),
     )
 
 
@@ -126,7 +127,7 @@ def group_of(row: Row) -> GroupRecord:
         group_id=row["group_id"],
         pool=row["pool"],
         adapter_id=row["adapter_id"],
-        capabilities=_mapping(row["capabilities_json"]),
+        capabilities=mapping(row["capabilities_json"]),
         target_size=row["target_size"],
         status=GroupStatus(row["status"]),
         launch_token=row["launch_token"],
@@ -155,7 +156,7 @@ def command_of(row: Row) -> CommandRecord:
         adapter_id=row["adapter_id"],
         pool=row["pool"],
         kind=CommandKind(row["kind"]),
-        arguments=_mapping(row["arguments_json"]),
+        arguments=mapping(row["arguments_json"]),
         status=CommandStatus(row["status"]),
         taken_by=process_from_json(row["taken_by_json"]),
         scheduler_epoch=row["scheduler_epoch"],

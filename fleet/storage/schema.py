@@ -22,6 +22,11 @@ _IS_THERE = Statement(
     f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{VERSION_TABLE}'",
     f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
 )
+_OTHER_TABLE = Statement(
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' LIMIT 1",
+    """SELECT table_name FROM information_schema.tables
+    WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' LIMIT 1""",
+)
 _LOCK = Statement("SELECT 1", "SELECT pg_advisory_xact_lock(7021004001)")
 
 
@@ -60,6 +65,28 @@ def check(database: Database) -> None:
             )
 
 
+def make(database: Database, adopt: bool) -> None:
+    """Make the present schema where there is none.
+
+    Args:
+        database: the database.
+        adopt: do so in a database that holds tables of somebody else, too.
+
+    Raises:
+        DatabaseMissing: it holds other tables, and `adopt` is False.
+    """
+    # From one snapshot: another process may be making them at this moment.
+    version, other = database.read(lambda transaction: (_current(transaction), transaction.value(_OTHER_TABLE)))
+    if version is not None:
+        return
+    if other is not None and not adopt:
+        raise DatabaseMissing(
+            f"{database.shown} has tables of another program and none of Fleet's: give another --db-path, or add "
+            "Fleet's with `fleet init`"
+        )
+    upgrade(database)
+
+
 def upgrade(database: Database, revision: str = "head") -> bool:
     """Bring the schema to `revision` in one transaction; return whether there was anything to do.
 
@@ -93,12 +120,17 @@ def downgrade(database: Database, revision: str) -> None:
 def _run(step: Callable[[Any, Any], None], transaction: Transaction) -> None:
     from alembic import command
     from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(migrations()))
     config.attributes["connection"] = transaction.connection
     try:
         step(command, config)
+    except CommandError as error:
+        raise SchemaMismatch(
+            f"the schema cannot be changed: {error}: this release does not know the database's schema"
+        ) from error
     except Exception as error:
         raise original(error) from error
 

@@ -42,12 +42,13 @@ class SqliteWays:
 
     def __init__(self, path: Path | None, read_only: bool = False) -> None:
         check_library()
-        self.path = path
+        # SQLite keeps its side files beside the file that a link names; so is ours.
+        self.path = path.resolve() if path else None
         self.shown = str(path) if path else ":memory:"
         self.shares_memory = path is None
         self.one_writer = True
         self._read_only = read_only
-        self._gate = WriterGate(_beside(path, "-lock"), path) if path and not read_only else None
+        self._gate = WriterGate(_beside(self.path, "-lock"), self.path) if self.path and not read_only else None
 
     def engine(self) -> Engine:
         """Return the engine: a small pool, or the one connection that is the database in memory."""

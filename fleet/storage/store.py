@@ -27,10 +27,12 @@ class SqlStorage:
         database: an open database whose schema has been checked.
         location: where it is.
         clock: the time for SQLite.
+        created: whether opening it has made the file.
     """
 
-    def __init__(self, database: Database, location: Location, clock: Clock) -> None:
+    def __init__(self, database: Database, location: Location, clock: Clock, created: bool = False) -> None:
         self.database = database
+        self.created = created
         self._location = location
         self._clock = clock
         self.registry = SqlRegistration(database)
@@ -38,21 +40,20 @@ class SqlStorage:
         self.control = SqlControlPlane(database)
 
     @classmethod
-    def open(cls, location: Location, *, create: bool, read_only: bool, clock: Clock) -> SqlStorage:
+    def open(cls, location: Location, *, create: bool, adopt: bool, read_only: bool, clock: Clock) -> SqlStorage:
         """Open a database and check its schema; see `wiring.open_storage`."""
         path = location.path
-        if path is not None:
-            _prepare_file(path, create, read_only)
+        created = path is not None and _prepare_file(path, create, read_only)
         database = cls.database_at(location, read_only=read_only, clock=clock)
         try:
             # A database in memory is always new; any other is made only where that was asked for.
-            if (create or location.url == "sqlite://") and schema.current(database) is None:
-                schema.upgrade(database)
+            if create or location.url == "sqlite://":
+                schema.make(database, adopt)
             schema.check(database)
         except BaseException:
             database.close()
             raise
-        return cls(database, location, clock)
+        return cls(database, location, clock, created)
 
     @classmethod
     def database_at(cls, location: Location, *, read_only: bool = False, clock: Clock | None = None) -> Database:
@@ -98,10 +99,13 @@ class SqlStorage:
         self.database.close()
 
 
-def _prepare_file(path: Path, create: bool, read_only: bool) -> None:
+def _prepare_file(path: Path, create: bool, read_only: bool) -> bool:
+    """Check the file, making a missing one where that is wanted; return whether it was made."""
     check_library()
+    created = False
     if not path.exists():
         if not create or read_only:
             raise DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")
-        create_file(path)
+        created = create_file(path)
     check_file(path, read_only)
+    return created

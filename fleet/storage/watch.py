@@ -37,7 +37,7 @@ class SqliteWatch:
             timeout=BUSY_TIMEOUT_MS / 1000,
             check_same_thread=False,
         )
-        self._inotify = _watch_file(path.with_name(path.name + "-wal"))
+        self._inotify = _watch_file(path.resolve().with_name(path.resolve().name + "-wal"))
         self._noticed_at = 0.0
         self._version = data_version(self._connection)
 

@@ -19,6 +19,7 @@ from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
 from fleet.worker.protocol import Link
 from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.shared import Board, Slot
+from fleet.worker.wholeness import Wholeness
 
 _DIED = Failure("killed", "killed")
 
@@ -34,6 +35,7 @@ class BatchRunner:
         orders: whether to go on.
         handlers: what can be executed, by name.
         prefetch: learns how long tasks take.
+        wholeness: whether this process still has what it needs.
         beat_alone: returns beats of the worker's own, for when the supervisor is gone.
     """
 
@@ -47,6 +49,7 @@ class BatchRunner:
         handlers: Mapping[str, Handler],
         prefetch: Prefetch,
         beat_alone: Callable[[], LoneBeats],
+        wholeness: Wholeness,
     ) -> None:
         self._slot = slot
         self._board = board
@@ -56,6 +59,7 @@ class BatchRunner:
         self._handlers = handlers
         self._prefetch = prefetch
         self._beat_alone = beat_alone
+        self._wholeness = wholeness
         self._lone: LoneBeats | None = None
 
     def run(self, tasks: Sequence[ClaimedTask]) -> None:
@@ -77,19 +81,28 @@ class BatchRunner:
         if not self._slot.begin(
             position,
             started=now_ns(),
-            timeout=nanoseconds(claimed.timeout_seconds or 0.0),
+            timeout=nanoseconds(self._timeout(claimed)),
             retry_in=-1 if retry_in is None else nanoseconds(retry_in),
         ):
             return False
         if self._orders.alone:
             self.supervisor_gone()
         execution = execute(self._handlers.get(claimed.task), claimed, self._context(claimed))
+        # While the record still says that it executes: whatever broke this process is charged.
+        self._wholeness.check()
         self._slot.enters(Phase.RECORDING)
         self._end_lone_beats()
         reap_leftovers()
         self._prefetch.learn(execution.seconds)
         self._claims.executed.append(execution)
         return True
+
+    def _timeout(self, claimed: ClaimedTask) -> float:
+        """Return the timeout in seconds, 0 for none; the enqueuer may not have known the handler's own."""
+        handler = self._handlers.get(claimed.task)
+        if claimed.timeout_seconds is None and handler is not None:
+            return handler.defaults.timeout or 0.0
+        return claimed.timeout_seconds or 0.0
 
     def _context(self, claimed: ClaimedTask) -> Context:
         return Context(

@@ -85,6 +85,8 @@ class Heartbeats:
         self._board = board
         self._channels = channels
         self._storage = storage
+        self._reading = False
+        self._read_again_at = 0
         self._failing = False
 
     def beat(self) -> bool:
@@ -141,8 +143,8 @@ class Heartbeats:
             self._drain(member, reply)
 
     def _confirm(self, slot: Slot, asked: int) -> None:
-        slot.lease_end = asked + nanoseconds(self._settings.lease)
-        slot.fence_at = asked + nanoseconds(self._settings.lease - self._settings.heartbeat)
+        # A beat that waited long was asked for before what has been read meanwhile.
+        slot.fence_at = max(slot.fence_at, asked + nanoseconds(self._settings.lease - self._settings.heartbeat))
 
     def _stop_execution(self, member: _Member) -> None:
         """Have the supervisor end what the worker executes without a claim, if it still does."""
@@ -160,17 +162,31 @@ class Heartbeats:
         member.slot.drain = 1
         self._channels.wake(member.number)
 
+    def believe_while_waiting(self) -> None:
+        """Read what would fence a worker soon, in the pauses of a wait for the write lock."""
+        now, margin = now_ns(), nanoseconds(self._settings.lease) // 2
+        if self._reading or now < self._read_again_at:
+            return
+        members = [member for member in self._living() if member.slot.fence_at < now + margin]
+        self._read_again_at = now + nanoseconds(self._settings.heartbeat) // 4
+        if members:
+            self._believe_what_can_be_read(members)
+
     def _believe_what_can_be_read(self, members: Sequence[_Member]) -> None:
         """Where writes only wait, let workers go on whose rows say that they are active and their claims theirs."""
         if not self._storage.tolerates_slow_writes:
             return
-        for member in members:
-            asked = now_ns()
-            try:
+        # A read may itself have to wait, and is then in one of the pauses that called for it.
+        self._reading = True
+        try:
+            for member in members:
+                asked = now_ns()
                 if self._reads_well(member):
                     member.slot.fence_at = asked + nanoseconds(self._settings.lease - self._settings.heartbeat)
-            except TROUBLE:
-                return
+        except TROUBLE:
+            return
+        finally:
+            self._reading = False
 
     def _reads_well(self, member: _Member) -> bool:
         reading = member.reading

@@ -48,8 +48,11 @@ def _between_tasks(slot: Slot, now: int, awake: float, lease: float) -> Reason |
         return None
     if slot.drain and 0 < slot.drain_deadline < now - nanoseconds(DRAIN_GRACE):
         return Reason.DRAIN_DEADLINE
-    silence = max(2 * lease, WEDGED_AFTER)
-    if awake > silence and slot.pulse < now - nanoseconds(silence) and process.state(slot.pid) not in ("T", "t"):
+    silent = (now - slot.pulse) / 1e9
+    if min(awake, silent) <= lease:
+        return None
+    # A stopped one is lost to the fleet by then; any other may be starting, or waiting for the database.
+    if min(awake, silent) > max(2 * lease, WEDGED_AFTER) or process.state(slot.pid) in ("T", "t"):
         return Reason.WEDGED
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from fleet import maintenance
 from fleet.clock import SystemClock, boottime
@@ -13,13 +13,14 @@ from fleet.domain.group import LIVE_GROUPS, GroupOrders
 from fleet.domain.liveness import MAINTENANCE_INTERVAL, ProcessIdentity
 from fleet.domain.worker import WorkerFilter, WorkerStatus
 from fleet.errors import FleetError
-from fleet.process import identify
+from fleet.process import identify, is_dead
 from fleet.storage.interfaces import Holder, MinuteCount, Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
 from fleet.worker.claims import LearnedLanes
 from fleet.worker.contact import introduce
 from fleet.worker.deaths import record_death
+from fleet.worker.duties import Duties
 from fleet.worker.patience import TROUBLE, patiently
 from fleet.worker.protocol import Channels, Death, Link, Message
 from fleet.worker.record import now_ns
@@ -78,6 +79,8 @@ class Keeper:
         self._finish: Message | None = None
         self._orphaned = False
         self._counts: list[MinuteCount] = []
+        self._duties = Duties()
+        self._beats: Heartbeats | None = None
 
     def run(self) -> int:
         """Keep the group until its supervisor says that it is over, or is gone; return the exit code."""
@@ -93,7 +96,7 @@ class Keeper:
             self._storage.close()
 
     def _keep(self) -> int:
-        self._storage.on_wait(self._pulse)
+        self._storage.on_wait(self._pass_the_wait)
         asked = boottime()
         try:
             orders = introduce(self._storage.control, self._settings, self._group, self._known)
@@ -126,30 +129,40 @@ class Keeper:
     def run_once(self) -> float:
         """Do what is due; return seconds until the next pass at the latest."""
         self._pulse()
-        try:
-            self._write_deaths()
-            self._write_drains()
-            if boottime() >= self._beat_at:
-                self._beat()
-            if boottime() >= self._maintain_at:
-                self._maintain()
-            delay = min(self._batches.run_once(), self._waker.run_once())
-            self._notice_drains()
-        except TROUBLE as error:
-            _log.warning("the database does not answer: %s; trying again", error)
-            delay = random.uniform(0.2, 1.0)
+        delay = min(self._duties.attempt(name, duty) for name, duty in self._due())
         self._pulse()
+        # Maintenance waits for what is to be written of the dead, which is tried again after its own pause.
+        return min(
+            delay, self._until(self._beat_at, "beats"), self._until(self._maintain_at, "maintenance", "ends of workers")
+        )
+
+    def _until(self, moment: float, *duties: str) -> float:
+        return max(moment - boottime(), *(self._duties.pause(duty) for duty in duties))
+
+    def _due(self) -> Iterator[tuple[str, Callable[[], float | None]]]:
+        """Yield the duties that are due, each looked at when those before it are done."""
+        if self._deaths:
+            yield "ends of workers", self._write_deaths
+        if self._drain is not None:
+            yield "orders to drain", self._write_drains
+        if boottime() >= self._beat_at:
+            yield "beats", self._beat
+        if boottime() >= self._maintain_at and not self._deaths:
+            yield "maintenance", self._maintain
+        yield "batches", self._batches.run_once
+        yield "waking", self._waker.run_once
         if self._waker.saw_change:
-            delay = min(delay, self._glance_at - boottime())
-        return min(delay, self._beat_at - boottime(), self._maintain_at - boottime())
+            yield "drained workers", self._notice_drains
 
     # Heartbeats and orders
 
     def _beat(self) -> None:
         self._stop_if_replaced()
-        beaten = self._beats.beat()
+        beaten = self._beats is not None and self._beats.beat()
         self._beat_at = boottime() + self._settings.heartbeat * (random.uniform(0.9, 1.0) if beaten else 0.2)
         if not beaten:
+            # Nobody is judged while beats fail, nor before the others, who waited too, have had time for theirs.
+            self._maintain_at = max(self._maintain_at, boottime() + MAINTENANCE_INTERVAL / 2)
             return
         self._write_counts()
         asked = boottime()
@@ -194,22 +207,25 @@ class Keeper:
             self._storage.control.stop_group(self._settings.group_id, reason=self._drain["reason"])
             self._stopping = True
 
-    def _notice_drains(self) -> None:
+    def _notice_drains(self) -> float | None:
         """Beat at once when an idle worker was flagged: told with the next beat, it would sit idle until then."""
-        if not self._waker.saw_change or boottime() < self._glance_at:
-            return
-        self._waker.saw_change, self._glance_at = False, boottime() + BETWEEN_GLANCES
+        if boottime() < self._glance_at:
+            return self._glance_at - boottime()
+        self._glance_at = boottime() + BETWEEN_GLANCES
         flagged = WorkerFilter(status=(WorkerStatus.TERMINATING,), group_id=self._settings.group_id)
         told = {slot.incarnation for slot in self._board.slots if slot.drain}
         if any(worker.incarnation not in told for worker in self._storage.registry.list(flagged)):
             self._beat_at = boottime()
+        self._waker.saw_change = False
+        return None
 
     # Maintenance
 
     def _maintain(self) -> None:
         self._maintain_at = boottime() + MAINTENANCE_INTERVAL * random.uniform(1.0, 1.1)
         own = identify()
-        report = maintenance.run_pass(self._storage, Holder(f"{own.host}:{own.pid}", own), clock=_BeatingClock(self))
+        holder = Holder(f"{own.host}:{own.pid}", own)
+        report = maintenance.run_pass(self._storage, holder, self._proven_dead, _BeatingClock(self))
         if report is None:
             # Asked too early, or another has just passed and may be gone by the next time: two intervals without a pass
             # would count as a gap in which nobody watched, and forgive whoever is lost for another lease.
@@ -220,14 +236,27 @@ class Keeper:
         for line in report.errors:
             _log.error("%s", line)
 
+    def _proven_dead(self, process: ProcessIdentity) -> bool:
+        """Return whether a process is gone; of the group's own, its supervisor tells how they ended."""
+        return process.pid not in {slot.pid for slot in self._board.slots} and is_dead(process)
+
     def beat_if_due(self) -> None:
-        """Pulse, and beat when it is time: called in the pauses of longer work."""
+        """Pulse, write who has died, and beat when it is time: called in the pauses of longer work."""
         self._pulse()
+        # What the supervisor has ended is written as such before maintenance finds it dead, and charges it.
+        self._hear_supervisor()
+        self._write_deaths()
         if boottime() >= self._beat_at:
             self._beat()
 
     def _pulse(self) -> None:
         self._board.keeper_pulse = now_ns()
+
+    def _pass_the_wait(self) -> None:
+        """Called again and again while something waits for the write lock: what can be read stands for beats."""
+        self._pulse()
+        if self._beats is not None:
+            self._beats.believe_while_waiting()
 
     # Listening
 

@@ -23,6 +23,7 @@ from fleet.worker.protocol import Channels, Link
 from fleet.worker.record import Ending, Phase
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board
+from fleet.worker.wholeness import Wholeness
 
 UNTIL_EMPTY_WAIT = 0.5
 """Seconds between two looks of a worker that is to end when nothing is left."""
@@ -76,6 +77,7 @@ class Worker:
         self._claims = Claims(self._storage.queue, self._member, self._slot, self._lanes, settings.heartbeat)
         self._prefetch = Prefetch(settings.prefetch)
         name = settings.worker_name(number)
+        self._wholeness = Wholeness(channels.for_worker(number))
         self._batches = BatchRunner(
             self._slot,
             board,
@@ -84,6 +86,7 @@ class Worker:
             self._orders,
             handlers,
             self._prefetch,
+            wholeness=self._wholeness,
             beat_alone=lambda: LoneBeats(open_storage, name, self._slot, settings.heartbeat),
         )
         self._ending = Ending.NONE

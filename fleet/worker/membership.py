@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from fleet.clock import Clock, boottime
+from fleet.clock import Clock
 from fleet.domain.task import Claimant
 from fleet.domain.worker import Beat, WorkerStatus
 from fleet.errors import WorkerIdTaken
@@ -51,7 +51,6 @@ class Membership:
         self._storage = storage
         self._handlers = tuple(handlers)
         self._clock = clock
-        self._read_until = 0.0
         self.patience = settings.lease * LEASES_OF_PATIENCE
         self.ended = False
         self.claimant = self._claimant(slot.incarnation or new_incarnation())
@@ -72,19 +71,29 @@ class Membership:
         asked = now_ns()
 
         def still_wanted() -> bool:
+            nonlocal asked
             self._slot.beats()
+            asked = now_ns()
             return wanted()
 
+        def attempt() -> bool:
+            nonlocal asked
+            asked = now_ns()
+            return enrol(self._storage, new, self._clock, still_wanted)
+
         try:
-            enrolled = self.patiently(lambda: enrol(self._storage, new, self._clock, still_wanted), "registering")
+            enrolled = self.patiently(attempt, "registering")
         except WorkerIdTaken as taken:
             _log.error("%s", taken)
             enrolled = False
         self.ended = not enrolled
         if enrolled:
-            self._slot.fence_at = 0
-            self._slot.lease_end = asked + nanoseconds(self._settings.lease)
+            self._confirm(asked)
         return enrolled
+
+    def _confirm(self, asked: int) -> None:
+        """Note that the registry knew this life at a time (boot nanoseconds)."""
+        self._slot.fence_at = asked + nanoseconds(self._settings.lease - self._settings.heartbeat)
 
     def start_over(self, wanted: Callable[[], bool]) -> bool:
         """Register as a new incarnation, after the registry has given up or forgotten this one; see `enrol`.
@@ -99,13 +108,13 @@ class Membership:
         return self.enrol(wanted)
 
     def is_confirmed(self) -> bool:
-        """Return whether the worker may claim: past the end of its lease it fences itself until a beat gets through.
+        """Return whether the worker may claim: where it would be fenced it begins nothing until a beat gets through.
 
         Where the store allows it, a read of the worker's own row stands for the beat: another's long write lock is no
         partition.
         """
-        now = boottime()
-        if now * 1e9 <= self._slot.lease_end or now <= self._read_until:
+        asked = now_ns()
+        if asked <= self._slot.fence_at:
             return True
         if not self._storage.tolerates_slow_writes:
             return False
@@ -115,7 +124,7 @@ class Membership:
             _log.warning("the lease is over and the registry cannot be read (%s): claiming nothing", error)
             return False
         if seen.known and seen.status is WorkerStatus.ACTIVE:
-            self._read_until = now + self._settings.heartbeat
+            self._confirm(asked)
         # Anything else is told by the claim itself, which then gets nothing.
         return True
 

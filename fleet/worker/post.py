@@ -74,6 +74,10 @@ class KeeperPost:
         if self._link:
             self._link.send("died", death=death.as_json())
 
+    def owes(self, worker_id: str) -> bool:
+        """Return whether the end of a worker of this id is still to be written."""
+        return any(death.worker_id == worker_id for death in self._unwritten.values())
+
     def drain(self, reason: str, deadline: float | None) -> None:
         """Have all workers flagged; `deadline` in seconds from now."""
         self._drain = {"kind": "drain", "reason": reason, "deadline": deadline}

@@ -34,6 +34,8 @@ class Place:
         short_lives: deaths in a row soon after the start.
         sentence: why the supervisor has killed it, if it has.
         draining: whether its worker claims nothing more.
+        unwritten: whether the end of its last worker is not written yet: who came next under its id would be taken for
+            proof that it was lost, and charge what was ended from outside.
         drained_at: when its last worker ended because it was told to, None when it ended otherwise.
     """
 
@@ -45,6 +47,7 @@ class Place:
     sentence: Reason | None = None
     draining: bool = False
     drained_at: float | None = None
+    unwritten: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -107,7 +110,7 @@ class Roster:
                 place.retire()
                 continue
             wanted -= 1
-            if place.start_at <= now:
+            if place.start_at <= now and not place.unwritten:
                 due.append(place)
         return due
 
@@ -128,8 +131,9 @@ class Roster:
                 wanted -= 1
 
     def next_start(self) -> float | None:
-        """Return when the next worker is to be started, None when none is."""
-        return min((place.start_at for place in self.places if place.start_at is not None), default=None)
+        """Return when the next worker can be started, None when none can."""
+        waiting = (place.start_at for place in self.places if not place.unwritten)
+        return min((moment for moment in waiting if moment is not None), default=None)
 
     def of(self, pid: int) -> Place | None:
         """Return the place of a process."""

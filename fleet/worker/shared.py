@@ -42,8 +42,7 @@ class Slot(Cells):
     started = Word(12)
     timeout = Word(13)  # 0 for none
     retry_in = Word(14)  # if the attempt dies; negative when it was the last
-    lease_end = Word(15)  # by worker (registering) and keeper (beating)
-    fence_at = Word(16)  # by the keeper; 0 for never
+    fence_at = Word(16)  # by worker (registering, reading) and keeper (beating); 0 for never
     done = Word(17)
     failed = Word(18)
     ending = Word(19)

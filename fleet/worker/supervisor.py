@@ -118,6 +118,8 @@ class Supervisor:
     def _start_workers(self, launcher: Launcher, now: float) -> None:
         if self._target is None:
             return
+        for place in self._roster.places:
+            place.unwritten = self._keeper.owes(self._settings.worker_name(place.number))
         for place in self._roster.due(self._target, now):
             slot = self._slots[place.number]
             slot.clear()

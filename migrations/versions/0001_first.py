@@ -484,6 +484,16 @@ _SQLITE_VIEWS = (
     CREATE TRIGGER fleet_inbox_insert INSTEAD OF INSERT ON fleet_inbox
     BEGIN
         SELECT RAISE(ABORT, 'fleet_inbox: task is required') WHERE NEW.task IS NULL OR NEW.task = '';
+        SELECT RAISE(ABORT, 'fleet_inbox: task and queue take 1 to 100 of A-Z a-z 0-9 _ . : / -')
+        WHERE typeof(NEW.task) <> 'text' OR length(NEW.task) > 100 OR NEW.task GLOB '*[^A-Za-z0-9_.:/-]*'
+            OR NEW.task GLOB '[^A-Za-z0-9_]*'
+            OR (NEW.queue IS NOT NULL AND (typeof(NEW.queue) <> 'text' OR length(NEW.queue) NOT BETWEEN 1 AND 100
+                OR NEW.queue GLOB '*[^A-Za-z0-9_.:/-]*' OR NEW.queue GLOB '[^A-Za-z0-9_]*'));
+        SELECT RAISE(ABORT, 'fleet_inbox: priority must be a whole number from -1000000 to 1000000')
+        WHERE NEW.priority IS NOT NULL
+            AND (typeof(NEW.priority) <> 'integer' OR NEW.priority NOT BETWEEN -1000000 AND 1000000);
+        SELECT RAISE(ABORT, 'fleet_inbox: idempotency_key must be a text')
+        WHERE NEW.idempotency_key IS NOT NULL AND typeof(NEW.idempotency_key) <> 'text';
         SELECT RAISE(ABORT, 'fleet_inbox: payload_json must be a JSON object')
         WHERE NEW.payload_json IS NOT NULL
             AND CASE WHEN json_valid(NEW.payload_json) THEN json_type(NEW.payload_json) END IS NOT 'object';
@@ -569,6 +579,13 @@ _POSTGRESQL_VIEWS = (
     BEGIN
         IF NEW.task IS NULL OR NEW.task = '' THEN
             RAISE EXCEPTION 'fleet_inbox: task is required';
+        END IF;
+        IF NEW.task !~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,99}$'
+            OR coalesce(NEW.queue, 'default') !~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,99}$' THEN
+            RAISE EXCEPTION 'fleet_inbox: task and queue take 1 to 100 of A-Z a-z 0-9 _ . : / -';
+        END IF;
+        IF coalesce(NEW.priority, 0) NOT BETWEEN -1000000 AND 1000000 THEN
+            RAISE EXCEPTION 'fleet_inbox: priority must be a whole number from -1000000 to 1000000';
         END IF;
         IF NEW.payload_json IS NOT NULL AND json_typeof(NEW.payload_json) <> 'object' THEN
             RAISE EXCEPTION 'fleet_inbox: payload_json must be a JSON object';

@@ -34,3 +34,27 @@ def hold_anywhere(ctx: Context, gate: str) -> None:
         file.write(f"{ctx.task_id} {ctx.attempt}\n")
     while not Path(os.environ["TEST_GATES"], gate).exists():
         time.sleep(0.01)
+
+
+@app.task()
+def close_everything(ctx: Context) -> None:
+    """Close every descriptor, those of the worker included."""
+    record(ctx)
+    os.closerange(3, 65_536)
+
+
+@app.task()
+def reopen_everything(ctx: Context) -> None:
+    """Close every descriptor, and open other files that get their numbers."""
+    record(ctx)
+    os.closerange(3, 65_536)
+    for _ in range(40):
+        os.open(os.devnull, os.O_RDWR)
+
+
+@app.task(timeout=1)
+def short_of_time(ctx: Context, gate: str) -> None:
+    """Last until the test opens the gate, or the handler's own timeout."""
+    record(ctx)
+    while not Path(os.environ["TEST_GATES"], gate).exists():
+        time.sleep(0.01)

@@ -204,6 +204,16 @@ def test_failed_launch_gives_its_reason() -> None:
     assert status_of(Sight(NOW, groups=(group(GroupStatus.FAILED, "killed", contacted=True),))).notes == ()
 
 
+def test_a_pool_whose_launches_fail_is_unhealthy_while_it_has_nobody() -> None:
+    """A pool that asks for workers and has none because its last launch failed is unhealthy (MO03)."""
+    failed = (group(GroupStatus.FAILED, "No module named 'x'"),)
+    alone = status_of(Sight(NOW, groups=failed, pools=fixed(2)))
+    assert alone.problems == ("pool default asks for 2 workers and has none: No module named 'x' (fleet groups)",)
+    served = status_of(Sight(NOW, (worker(),), groups=failed, pools=fixed(2)))
+    assert (served.problems, len(served.notes)) == ((), 1)
+    assert status_of(Sight(NOW, groups=failed, pools=fixed(0))).problems == ()
+
+
 @pytest.mark.parametrize(
     ("sight", "reason"),
     [

@@ -61,11 +61,14 @@ def test_a_worker_stopped_before_it_knows_its_claim(site: Site) -> None:
     (task,) = site.enqueue("note")
     first = site.worker("--worker-id=first", env={"FLEET_FAULTS": f"worker.claimed=once:{once}:stop"})
     site.wait_until(once.exists, "the claim is committed")
+    # Its supervisor, which would end it when the lease is over, is stopped too.
+    first.signal(signal.SIGSTOP)
     ((_, pid),) = site.workers().values()
     site.worker("--worker-id=second")
     site.wait_finished([task])
     before = site.task(task, "*")
     os.kill(pid, signal.SIGCONT)
+    first.signal(signal.SIGCONT)
     first.signal(signal.SIGTERM)
     assert first.wait() == 0
     assert site.task(task, "*") == before

@@ -374,6 +374,12 @@ def test_the_inbox_orders_by_priority(database: Storage) -> None:
         "(task, payload_json) VALUES ('t', '[1]')",
         "(task, payload_json) VALUES ('t', '{')",
         "(task, payload_json) VALUES ('t', 'null')",
+        "(task) VALUES ('a b')",
+        "(task) VALUES ('-t')",
+        "(task, queue) VALUES ('t', 'a b')",
+        "(task, queue) VALUES ('t', '')",
+        "(task, priority) VALUES ('t', 'abc')",
+        "(task, priority) VALUES ('t', 1000001)",
     ],
 )
 def test_the_inbox_refuses_what_is_no_task(database: Storage, row_sql: str) -> None:

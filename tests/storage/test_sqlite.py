@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from fleet.clock import ManualClock
 from fleet.config import locate
@@ -18,6 +19,7 @@ from fleet.storage import schema
 from fleet.storage.gate import PATIENCE, WriterGate
 from fleet.storage.interfaces import Storage
 from fleet.storage.sqlite import BUSY_TIMEOUT_MS
+from fleet.storage.store import SqlStorage
 from fleet.wiring import open_storage
 from tests.ageing import age
 from tests.databases import opened
@@ -172,7 +174,7 @@ def test_a_pipe_is_no_database(tmp_path: Path) -> None:
 
 
 def test_anothers_tables_are_left_alone(tmp_path: Path) -> None:
-    """A database without Fleet's tables is refused; made one, it keeps what was in it."""
+    """A database of another program is refused, even where one may be made; adopted, it keeps what was in it."""
     path = tmp_path / "app.db"
     plain = sqlite3.connect(path)
     plain.execute("CREATE TABLE mine (x)")
@@ -181,7 +183,9 @@ def test_anothers_tables_are_left_alone(tmp_path: Path) -> None:
     plain.close()
     with pytest.raises(DatabaseMissing, match="no Fleet tables"):
         opened(str(path))
-    store = opened(str(path), create=True)
+    with pytest.raises(DatabaseMissing, match="another program"):
+        opened(str(path), create=True)
+    store = open_storage(locate(str(path)), create=True, adopt=True)
     enqueue_one(store)
     assert execute(store, "SELECT x FROM mine") == [{"x": 7}]
     store.close()
@@ -636,3 +640,43 @@ def test_a_row_that_cannot_be_rescued_holds_up_no_other(sqlite_file: Storage, sq
     verdicts = sqlite_file.control.rescue(None, everybody)
     assert sum("broken row" in verdict for verdict in verdicts) == 1
     assert [row(sqlite_file, task.task_id).status for task in tasks] == ["pending", "running", "pending"]
+
+
+def test_the_inbox_takes_texts_alone(sqlite_file: Storage) -> None:
+    """Blobs as names, and numbers that are no whole ones, are refused: SQLite itself would store anything."""
+    for values in ("(task, priority) VALUES (x'6f00', 1)", "(task, priority) VALUES ('t', 1e300)"):
+        with pytest.raises(DBAPIError, match="fleet_inbox"):
+            execute(sqlite_file, f"INSERT INTO fleet_inbox {values}")
+    assert sqlite_file.queue.list() == ()
+
+
+def test_both_names_of_a_link_share_one_queue_of_writers(sqlite_path: Path, tmp_path: Path) -> None:
+    """Through a symbolic link the side file is the one beside the real database."""
+    link = tmp_path / "link.db"
+    link.symlink_to(sqlite_path)
+    store = opened(str(link))
+    enqueue_one(store)
+    store.close()
+    assert sqlite_path.with_name(sqlite_path.name + "-lock").exists()
+    assert not link.with_name("link.db-lock").exists()
+
+
+def test_an_unknown_older_schema_is_one_line(sqlite_path: Path) -> None:
+    """An upgrade from a schema that this release never had is refused, and changes nothing (MG04)."""
+    set_version(sqlite_path, "0000")
+    database = SqlStorage.database_at(locate(str(sqlite_path)))
+    with pytest.raises(SchemaMismatch, match="does not know"):
+        schema.upgrade(database)
+    assert schema.current(database) == "0000"
+    database.close()
+
+
+def test_only_the_maker_of_a_file_has_made_it(tmp_path: Path) -> None:
+    """Opening says whether it made the file."""
+    path = str(tmp_path / "fleet.db")
+    made = []
+    for _ in range(2):
+        store = opened(path, create=True)
+        made.append(store.created)
+        store.close()
+    assert made == [True, False]

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.domain.group import BOOT_DEADLINE, CommandStatus, GroupOrders, GroupStatus, NewGroup
 from fleet.domain.worker import WorkerStatus
-from fleet.storage.interfaces import Storage
+from fleet.storage.interfaces import SettingsChange, Storage
 from tests.ageing import age
 from tests.storage.plans import ADAPTER, applied, begin, group, requested_group, starting
 from tests.storage.samples import dead, everybody, join, nobody, process
@@ -198,6 +198,21 @@ def test_a_success_ends_the_back_off(store: Storage) -> None:
     store.control.fail_group(requested_group(store).group_id, error="x")
     wanted = requested_group(store)
     store.control.contact(wanted.group_id, wanted.launch_token, SUPERVISOR)
+    assert failures(store) == (0, 0.0)
+
+
+def test_one_pools_failures_do_not_hold_up_another(store: Storage) -> None:
+    """A pool whose launches fail backs off alone, though another uses the same adapter (LF02)."""
+    store.control.fail_group(requested_group(store).group_id, error="x")
+    other = begin(store, pool="other")
+    assert store.control.snapshot("other", other.settings, ADAPTER, nobody).adapter.consecutive_failures == 0
+    assert failures(store)[0] == 1
+
+
+def test_a_changed_setting_is_tried_at_once(store: Storage) -> None:
+    """Failures under former settings do not hold up what a person has just mended."""
+    store.control.fail_group(requested_group(store).group_id, error="x")
+    store.control.end_pass(begin(store, change=SettingsChange(policy="fixed", settings={"target_workers": 7})))
     assert failures(store) == (0, 0.0)
 
 

@@ -1,0 +1,36 @@
+"""Whether a worker process still has what it needs, after code that is not ours has run in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+EXIT_MUTILATED = 71
+_log = logging.getLogger("fleet.worker")
+
+
+class Wholeness:
+    """Watches descriptors that a handler may have closed, with everything else that it found open.
+
+    Args:
+        descriptors: those that the worker cannot do without.
+    """
+
+    def __init__(self, descriptors: Sequence[int]) -> None:
+        self._files = tuple((descriptor, _identity(descriptor)) for descriptor in descriptors)
+
+    def check(self) -> None:
+        """End this process where a descriptor is gone or another file's: it can neither record nor deregister."""
+        for descriptor, file in self._files:
+            if _identity(descriptor) != file:
+                _log.error("the task closed descriptors that its worker needs: this process ends")
+                os._exit(EXIT_MUTILATED)
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
