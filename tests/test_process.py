@@ -4,10 +4,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fleet import process
+from fleet.clock import boottime
 from fleet.domain.liveness import Life, ProcessIdentity
 
 MARK = "FLEET_TEST_MARK"
@@ -17,6 +19,10 @@ MARK = "FLEET_TEST_MARK"
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """Give a process that does nothing, and knows a mark in its environment."""
     child = subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: f"mark-{os.getpid()}"})
+    # The new program's environment shows a moment after its parent is told that it runs.
+    deadline = boottime() + 10
+    while not Path(f"/proc/{child.pid}/environ").read_bytes():
+        assert boottime() < deadline
     yield child
     child.kill()
     child.wait()

@@ -37,7 +37,7 @@ def test_a_strangers_lock_of_three_leases_ends_nobody(site: Site) -> None:
     assert "killed worker" not in site.log_text()
 
 
-def test_what_a_second_signal_ends_under_a_lock_is_not_charged(site: Site) -> None:
+def test_what_is_fenced_under_a_lock_is_not_charged(site: Site) -> None:
     """A task whose worker is killed from outside while nothing can be written goes back uncharged, whoever comes next
     under that worker id (LK04, ST13)."""
     (task,) = site.enqueue("hold", {"gate": "open"}, max_attempts=1)
