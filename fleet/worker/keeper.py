@@ -123,7 +123,9 @@ class Keeper:
         self._beats = Heartbeats(settings, self._board, self._channels, self._storage)
         self._batches = BatchWatch(settings, self._board, self._storage.queue)
         self._waker = Waker(self._board, self._channels, self._storage, watch, lanes)
-        self._beat_at = boottime() + settings.heartbeat * random.uniform(0.5, 1.0)
+        # Workers that have beaten before may be near their fence: their last keeper has died.
+        first = 0.0 if self._known else random.uniform(0.5, 1.0)
+        self._beat_at = boottime() + settings.heartbeat * first
         self._maintain_at = boottime() + random.uniform(0.0, MAINTENANCE_INTERVAL / 2)
 
     def run_once(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from random import Random
 
@@ -39,7 +40,14 @@ def test_killing_at_random_loses_and_doubles_nothing(site: Site) -> None:
     killed = kill_at_random(site, len(tasks))
     assert len(killed) >= COUNTS.kills / 2, "hardly anybody was killed"
     site.ledger.check_done_once(tasks)
-    innocent = [execution for _, execution in site.ledger.repeated_by() if execution.process not in killed]
+    # A supervisor fences (kills) a worker whose lease nobody could confirm, as when keeper after keeper is killed.
+    fenced = {int(task) for task in re.findall(r"killed worker \S+, task (\d+): fenced", site.log_text())}
+    assert len(fenced) <= max(WORKERS, COUNTS.kills / 10), "fencing is the exception"
+    innocent = [
+        execution
+        for _, execution in site.ledger.repeated_by()
+        if execution.process not in killed and execution.task not in fenced
+    ]
     assert innocent == [], f"executed in vain by workers that nobody killed; killed: {killed}"
     assert site.ledger.value("PRAGMA integrity_check") == "ok"
 
