@@ -302,7 +302,7 @@ def _counts(transaction: Transaction) -> tuple[QueueCounts, ...]:
             if status == "pending":
                 counts = replace(counts, oldest_pending_at=time_of(first_created))
             found[lane] = counts
-    return tuple(counts for _, counts in sorted(found.items(), key=lambda item: item[0]))
+    return tuple(counts for _, counts in sorted(found.items(), key=lambda item: [str(part) for part in item[0]]))
 
 
 def _scan(transaction: Transaction, older_than: float, limit: int) -> tuple[list[int], int, int]:
