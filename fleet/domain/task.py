@@ -1,17 +1,15 @@
-"""Tasks: what is enqueued, what is claimed, how an execution ends, and the life cycle."""
+"""Tasks: what is enqueued, what is stored, and the life cycle."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Literal
 
-from fleet.domain.jsontext import printable
 from fleet.domain.lifecycle import LifeCycle
-from fleet.domain.retry import MAX_INTERRUPTIONS, RetryPolicy
+from fleet.domain.retry import RetryPolicy
 
 INLINE_PAYLOAD_BYTES = 2048
 MAX_ERROR_CHARACTERS = 4_000
@@ -64,6 +62,26 @@ TASK_LIFE: LifeCycle[TaskStatus] = LifeCycle(
 )
 
 
+DedupeScope = Literal["open", "waiting"]
+
+
+class ParentPolicy(StrEnum):
+    """What becomes of a task when one that it depends on ends without success."""
+
+    CANCEL = "cancel"
+    FAIL = "fail"
+    RUN = "run"
+
+
+class BlockedReason(StrEnum):
+    """What a blocked task waits for; `rate` is why a scheduled one waits for its key's next start."""
+
+    PARENTS = "parents"
+    LIMIT = "limit"
+    BATCH = "batch"
+    RATE = "rate"
+
+
 @dataclass(frozen=True, slots=True)
 class NewTask:
     """A task to enqueue. What is None is taken from the handler's stored defaults, then from the fleet's.
@@ -80,7 +98,16 @@ class NewTask:
         timeout: seconds per attempt; None from nowhere means none.
         retry: when to try again.
         dedupe_key: at most one open task of this handler with this key.
+        dedupe_scope: `open` counts a running task as open; `waiting` lets one wait beside one that runs.
         idempotency_key: at most one task of this handler with this key, until it is pruned.
+        deadline: a task that has not begun by then ends as failed, and no attempt is made after it.
+        prefers: capabilities for which it waits a moment: any worker takes it after that.
+        concurrency_key: the key by which limits count it.
+        depends_on: ids of tasks that must end first, or `ref`s of tasks enqueued before it in the same call.
+        on_parent_failure: what becomes of it when one of those ends without success.
+        ref: a name by which later tasks of the same call may depend on it.
+        batch_id: the open batch that it belongs to.
+        parent_id: the task during whose execution it was enqueued.
     """
 
     task: str
@@ -94,7 +121,16 @@ class NewTask:
     timeout: float | None = None
     retry: RetryPolicy | None = None
     dedupe_key: str | None = None
+    dedupe_scope: DedupeScope = "open"
     idempotency_key: str | None = None
+    deadline: datetime | None = None
+    prefers: Mapping[str, float] | None = None
+    concurrency_key: str | None = None
+    depends_on: tuple[int | str, ...] = ()
+    on_parent_failure: ParentPolicy = ParentPolicy.CANCEL
+    ref: str | None = None
+    batch_id: str | None = None
+    parent_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,127 +160,6 @@ class Enqueued:
 
     ids: tuple[int, ...]
     existing: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """What every write about a claimed task names: the claim itself.
-
-    Attributes:
-        task_id: the task.
-        claim_token: the token of the claim; it rises with every claim of the task.
-    """
-
-    task_id: int
-    claim_token: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedTask:
-    """A task as its claimer gets it, token included, from the claiming statement itself."""
-
-    task_id: int
-    claim_token: int
-    task: str
-    queue: str
-    payload_json: str
-    attempt: int
-    max_attempts: int
-    interruptions: int
-    retry_json: str | None
-    timeout_seconds: float | None
-
-    @property
-    def fence(self) -> Fence:
-        """The fence for every write about this claim."""
-        return Fence(self.task_id, self.claim_token)
-
-    @property
-    def has_attempts_left(self) -> bool:
-        """Whether a failed attempt may be followed by another."""
-        return self.attempt < self.max_attempts
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """How one claimed execution ended, ready to be written with its fence.
-
-    Attributes:
-        fence: the claim.
-        status: `done`, `failed`, or `scheduled` (to be tried again).
-        result_json: the result as JSON text, when done.
-        error: one line, when not done.
-        error_kind: the exception's name, or `timeout`, `killed`, ...
-        traceback: for people.
-        retry_in: seconds until the next attempt, when scheduled.
-        started_seconds_ago: how long ago the execution began (a batched task's start is written with its end).
-        seconds: how long it executed.
-    """
-
-    fence: Fence
-    status: TaskStatus
-    result_json: str | None = None
-    error: str | None = None
-    error_kind: str | None = None
-    traceback: str | None = None
-    retry_in: float | None = None
-    started_seconds_ago: float = 0.0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an execution failed.
-
-    Attributes:
-        kind: a short name to filter by: the exception's class, `timeout`, `killed`, `bad_payload`, ...
-        error: one line for people.
-        traceback: the traceback's text, if there is one.
-        final: whether no retry can help.
-    """
-
-    kind: str
-    error: str
-    traceback: str | None = None
-    final: bool = False
-
-
-def done(claimed: ClaimedTask, result_json: str | None, seconds: float, ago: float) -> Finish:
-    """Return the record of a success."""
-    return Finish(claimed.fence, TaskStatus.DONE, result_json=result_json, seconds=seconds, started_seconds_ago=ago)
-
-
-def failed(claimed: ClaimedTask, failure: Failure, seconds: float, ago: float, random: Callable[[], float]) -> Finish:
-    """Return the record of a failure: to be tried again while attempts remain, else final."""
-    retry = claimed.has_attempts_left and not failure.final
-    delay = None
-    if retry:
-        policy = RetryPolicy.from_json(_loads(claimed.retry_json))
-        delay = policy.delay(claimed.attempt, random)
-    return Finish(
-        claimed.fence,
-        TaskStatus.SCHEDULED if retry else TaskStatus.FAILED,
-        error=printable(failure.error, MAX_ERROR_CHARACTERS),
-        error_kind=printable(failure.kind, 100),
-        traceback=failure.traceback and printable(failure.traceback, MAX_TRACEBACK_CHARACTERS),
-        retry_in=delay,
-        seconds=seconds,
-        started_seconds_ago=ago,
-    )
-
-
-def _loads(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def interrupted_too_often(interruptions: int) -> bool:
-    """Return whether a task that was ended from outside this many times is condemned."""
-    return interruptions > MAX_INTERRUPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +193,15 @@ class TaskRecord:
     claimed_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    blocked_reason: str | None = None
+    deadline_at: datetime | None = None
+    dedupe_scope: str | None = None
+    concurrency_key: str | None = None
+    prefers: Mapping[str, float] = field(default_factory=dict)
+    batch_id: str | None = None
+    parent_id: int | None = None
+    cancel_requested: bool = False
+    avoid_worker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,38 +221,6 @@ class TaskFilter:
     task: str | None = None
     limit: int = 100
     before_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Claimant:
-    """Who claims: the incarnation that every claim is bound to.
-
-    Attributes:
-        worker_id: the worker.
-        incarnation: its life.
-        lease_seconds: its lease (a task that it failed is left to others for that long).
-    """
-
-    worker_id: str
-    incarnation: str
-    lease_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimReply:
-    """What a claim got.
-
-    Attributes:
-        tasks: the claimed tasks, in claim order; may be empty.
-        accepted: of a `finish_and_claim`, the fences whose finish was written; the others had lost their claim.
-        max_lane_id: the newest lane, so that the worker knows whether to learn lanes.
-        status: the claimant's status as stored, None when the registry does not know this incarnation.
-    """
-
-    tasks: tuple[ClaimedTask, ...] = ()
-    accepted: frozenset[Fence] = field(default_factory=frozenset)
-    max_lane_id: int = 0
-    status: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from fleet.domain.task import Claimant, ClaimedTask
+from fleet.domain.execution import Claimant, ClaimedTask
 from fleet.storage.database import Transaction
 from fleet.storage.rows import CLAIMED_COLUMNS, claimed_of
 from fleet.storage.sql import Statement

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from fleet.domain.execution import Fence, Finish
 from fleet.domain.lanes import Offer
-from fleet.domain.task import Fence, Finish, TaskStatus
+from fleet.domain.task import TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.rows import lane_of, loads
 from fleet.storage.sql import Statement

@@ -16,23 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from fleet.domain.execution import Claimant, ClaimReply, Fence, Finish
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.lanes import Lane
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
-from fleet.domain.task import (
-    Claimant,
-    ClaimReply,
-    Enqueued,
-    Fence,
-    Finish,
-    HandlerDefaults,
-    NewTask,
-    QueueCounts,
-    TaskFilter,
-    TaskRecord,
-)
+from fleet.domain.task import Enqueued, HandlerDefaults, NewTask, QueueCounts, TaskFilter, TaskRecord
 from fleet.domain.worker import Beat, BeatReply, WorkerFilter, WorkerRecord, WorkerRegistration
 
 ProvenDead = Callable[[ProcessIdentity], bool]

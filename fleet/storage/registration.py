@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from fleet.clock import boottime
+from fleet.domain.execution import Fence, Finish
 from fleet.domain.liveness import Gap, lease_is_over
-from fleet.domain.task import Fence, Finish
 from fleet.domain.worker import (
     LIVE_STATUSES,
     Beat,

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fleet.domain.execution import Fence
 from fleet.domain.retry import MAX_INTERRUPTIONS
-from fleet.domain.task import Fence
 from fleet.storage.database import Transaction
 from fleet.storage.sql import Statement
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fleet.domain.execution import ClaimedTask
 from fleet.domain.group import (
     CommandKind,
     CommandRecord,
@@ -14,7 +15,7 @@ from fleet.domain.group import (
 )
 from fleet.domain.lanes import Lane, requires_of
 from fleet.domain.liveness import Gap, ProcessIdentity
-from fleet.domain.task import ClaimedTask, TaskRecord, TaskStatus
+from fleet.domain.task import TaskRecord, TaskStatus
 from fleet.domain.worker import WorkerRecord, WorkerStatus
 from fleet.storage.sql import Row, as_time, time_of
 

@@ -10,20 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from fleet.domain.execution import Claimant, ClaimReply, Fence, Finish
 from fleet.domain.lanes import Lane, requires_of
-from fleet.domain.task import (
-    FINAL_STATUSES,
-    Claimant,
-    ClaimReply,
-    Enqueued,
-    Fence,
-    Finish,
-    HandlerDefaults,
-    NewTask,
-    QueueCounts,
-    TaskFilter,
-    TaskRecord,
-)
+from fleet.domain.task import FINAL_STATUSES, Enqueued, HandlerDefaults, NewTask, QueueCounts, TaskFilter, TaskRecord
 from fleet.storage import claiming, handlers
 from fleet.storage.database import Database, Transaction
 from fleet.storage.enqueuing import add_tasks

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from fleet.clock import boottime
-from fleet.domain.task import ClaimedTask, Failure, failed
+from fleet.domain.execution import ClaimedTask, Failure, failed
 from fleet.domain.worker import WorkerStatus
 from fleet.worker.alone import LoneBeats
 from fleet.worker.claims import Claims

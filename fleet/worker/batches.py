@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.clock import boottime
-from fleet.domain.task import Claimant, Fence
+from fleet.domain.execution import Claimant, Fence
 from fleet.storage.interfaces import WorkQueue
 from fleet.worker import outbox
 from fleet.worker.prefetch import BATCH_SECONDS

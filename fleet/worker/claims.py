@@ -7,8 +7,9 @@ import random
 from collections.abc import Sequence
 
 from fleet.clock import boottime
+from fleet.domain.execution import ClaimedTask, ClaimReply, Fence
 from fleet.domain.lanes import Lane, Offer, tiers
-from fleet.domain.task import ClaimedTask, ClaimReply, Fence, TaskStatus
+from fleet.domain.task import TaskStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import WorkQueue
 from fleet.worker.executor import Execution

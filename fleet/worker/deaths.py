@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 from fleet.domain.durations import format_seconds
-from fleet.domain.task import Fence, Finish, TaskStatus
+from fleet.domain.execution import Fence, Finish
+from fleet.domain.task import TaskStatus
 from fleet.storage.interfaces import RegistrationBackend
 from fleet.worker.protocol import Death, Reason
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.clock import boottime
-from fleet.domain import task
+from fleet.domain import execution
+from fleet.domain.execution import ClaimedTask, Failure, Finish
 from fleet.domain.jsontext import decode_object, encode
-from fleet.domain.task import ClaimedTask, Failure, Finish
 from fleet.errors import PayloadError
 from fleet.worker.context import Context
 from fleet.worker.handlers import Handler
@@ -43,8 +43,8 @@ class Execution:
         """Return the record to write at boot time `now`; `random` returns a number in [0, 1)."""
         ago = max(0.0, now - self.began)
         if isinstance(self.outcome, Failure):
-            return task.failed(self.claimed, self.outcome, self.seconds, ago, random)
-        return task.done(self.claimed, self.outcome, self.seconds, ago)
+            return execution.failed(self.claimed, self.outcome, self.seconds, ago, random)
+        return execution.done(self.claimed, self.outcome, self.seconds, ago)
 
 
 def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Execution:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from fleet.clock import SystemClock, boottime
-from fleet.domain.task import ClaimedTask
+from fleet.domain.execution import ClaimedTask
 from fleet.domain.worker import WorkerStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from fleet.clock import Clock
-from fleet.domain.task import Claimant
+from fleet.domain.execution import Claimant
 from fleet.domain.worker import Beat, WorkerStatus
 from fleet.errors import WorkerIdTaken
 from fleet.storage.interfaces import Storage

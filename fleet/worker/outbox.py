@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from fleet.domain.task import Fence, Finish, TaskStatus
+from fleet.domain.execution import Fence, Finish
+from fleet.domain.task import TaskStatus
 from fleet.worker.executor import Execution
 
 

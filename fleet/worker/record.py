@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from fleet.clock import boottime
-from fleet.domain.task import Fence
+from fleet.domain.execution import Fence
 
 
 def nanoseconds(seconds: float) -> int:

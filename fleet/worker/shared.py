@@ -14,7 +14,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from fleet.domain.task import MAX_BATCH, Fence
+from fleet.domain.execution import Fence
+from fleet.domain.task import MAX_BATCH
 from fleet.worker.record import Cells, Phase, Reading, Word, now_ns
 
 _HEADER_WORDS = 32

@@ -17,8 +17,9 @@ import fleet.app
 from fleet import DatabaseMissing, Fleet, NotFound, SchemaMismatch, TaskFailed, TaskHandle, UsageError, WaitTimeout
 from fleet.clock import ManualClock
 from fleet.config import locate
+from fleet.domain.execution import Claimant, Finish
 from fleet.domain.liveness import ProcessIdentity
-from fleet.domain.task import Claimant, Finish, TaskStatus
+from fleet.domain.task import TaskStatus
 from fleet.domain.worker import WorkerRegistration
 from fleet.storage.interfaces import Storage
 from fleet.wiring import open_storage

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fleet.domain.execution import Claimant, Finish
 from fleet.domain.liveness import ProcessIdentity
-from fleet.domain.task import Claimant, Finish, NewTask, TaskStatus
+from fleet.domain.task import NewTask, TaskStatus
 from fleet.domain.worker import WorkerRegistration
 from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command

@@ -8,9 +8,10 @@ from itertools import count
 
 from fleet.adapters import AdapterInfo, Ended, Launch, LaunchFailed
 from fleet.clock import ManualClock
+from fleet.domain.execution import Claimant
 from fleet.domain.group import GroupRecord, Template
 from fleet.domain.liveness import ProcessIdentity
-from fleet.domain.task import Claimant, NewTask
+from fleet.domain.task import NewTask
 from fleet.domain.worker import WorkerRegistration
 from fleet.scaler import PassReport, Scaler, run_pass
 from fleet.storage.interfaces import SettingsChange, Storage

@@ -7,8 +7,9 @@ from uuid import uuid4
 
 from sqlalchemy import text
 
+from fleet.domain.execution import Claimant, ClaimedTask, Failure, Finish, done, failed
 from fleet.domain.liveness import ProcessIdentity
-from fleet.domain.task import Claimant, ClaimedTask, Enqueued, Failure, Finish, NewTask, TaskRecord, done, failed
+from fleet.domain.task import Enqueued, NewTask, TaskRecord
 from fleet.domain.worker import Beat, WorkerRecord, WorkerRegistration
 from fleet.storage.interfaces import Holder, ProvenDead, Storage
 

@@ -15,8 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from fleet.domain.execution import Claimant, ClaimedTask
 from fleet.domain.retry import MAX_INTERRUPTIONS
-from fleet.domain.task import Claimant, ClaimedTask, NewTask, TaskFilter, TaskStatus
+from fleet.domain.task import NewTask, TaskFilter, TaskStatus
 from fleet.domain.worker import LIVE_STATUSES, WorkerFilter
 from fleet.storage.interfaces import Storage
 from tests.ageing import age

@@ -1,6 +1,7 @@
 import pytest
 
-from fleet.domain.task import Claimant, ClaimedTask, NewTask, TaskStatus
+from fleet.domain.execution import Claimant, ClaimedTask
+from fleet.domain.task import NewTask, TaskStatus
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
 from tests.storage.samples import (

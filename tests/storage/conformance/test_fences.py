@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from fleet.domain.task import Claimant, ClaimedTask, Fence, NewTask
+from fleet.domain.execution import Claimant, ClaimedTask, Fence
+from fleet.domain.task import NewTask
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
 from tests.storage.samples import (

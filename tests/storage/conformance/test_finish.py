@@ -2,8 +2,9 @@ from datetime import timedelta
 
 import pytest
 
+from fleet.domain.execution import ClaimedTask, Finish
 from fleet.domain.retry import RetryPolicy
-from fleet.domain.task import ClaimedTask, Finish, NewTask, TaskStatus
+from fleet.domain.task import NewTask, TaskStatus
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
 from tests.storage.samples import (

@@ -1,0 +1,177 @@
+"""Executions: a claim, how it is fenced, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fleet.domain.jsontext import printable
+from fleet.domain.retry import MAX_INTERRUPTIONS, RetryPolicy
+from fleet.domain.task import MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS, TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What every write about a claimed task names: the claim itself.
+
+    Attributes:
+        task_id: the task.
+        claim_token: the token of the claim; it rises with every claim of the task.
+    """
+
+    task_id: int
+    claim_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedTask:
+    """A task as its claimer gets it, token included, from the claiming statement itself."""
+
+    task_id: int
+    claim_token: int
+    task: str
+    queue: str
+    payload_json: str
+    attempt: int
+    max_attempts: int
+    interruptions: int
+    retry_json: str | None
+    timeout_seconds: float | None
+    deadline_at: datetime | None = None
+
+    @property
+    def fence(self) -> Fence:
+        """The fence for every write about this claim."""
+        return Fence(self.task_id, self.claim_token)
+
+    @property
+    def has_attempts_left(self) -> bool:
+        """Whether a failed attempt may be followed by another."""
+        return self.attempt < self.max_attempts
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How one claimed execution ended, ready to be written with its fence.
+
+    Attributes:
+        fence: the claim.
+        status: `done`, `failed`, `cancelled`, `scheduled` (to be tried again), or `pending` (given back).
+        result_json: the result as JSON text, when done.
+        error: one line, when not done.
+        error_kind: the exception's name, or `timeout`, `killed`, ...
+        traceback: for people.
+        retry_in: seconds until the next attempt, when scheduled.
+        attempt_back: whether the attempt is not counted.
+        interruption: whether the execution was ended from outside, for the count that condemns.
+        exit_code: of the worker that died of it.
+        signal: of the worker that died of it.
+        peak_memory_mb: of the worker that died of it.
+        started_seconds_ago: how long ago the execution began (a batched task's start is written with its end).
+        seconds: how long it executed.
+    """
+
+    fence: Fence
+    status: TaskStatus
+    result_json: str | None = None
+    error: str | None = None
+    error_kind: str | None = None
+    traceback: str | None = None
+    retry_in: float | None = None
+    attempt_back: bool = False
+    interruption: bool = False
+    exit_code: int | None = None
+    signal: int | None = None
+    peak_memory_mb: float | None = None
+    started_seconds_ago: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an execution failed.
+
+    Attributes:
+        kind: a short name to filter by: the exception's class, `timeout`, `killed`, `bad_payload`, ...
+        error: one line for people.
+        traceback: the traceback's text, if there is one.
+        final: whether no retry can help.
+    """
+
+    kind: str
+    error: str
+    traceback: str | None = None
+    final: bool = False
+
+
+def done(claimed: ClaimedTask, result_json: str | None, seconds: float, ago: float) -> Finish:
+    """Return the record of a success."""
+    return Finish(claimed.fence, TaskStatus.DONE, result_json=result_json, seconds=seconds, started_seconds_ago=ago)
+
+
+def failed(claimed: ClaimedTask, failure: Failure, seconds: float, ago: float, random: Callable[[], float]) -> Finish:
+    """Return the record of a failure: to be tried again while attempts remain, else final."""
+    retry = claimed.has_attempts_left and not failure.final
+    delay = None
+    if retry:
+        policy = RetryPolicy.from_json(_loads(claimed.retry_json))
+        delay = policy.delay(claimed.attempt, random)
+    return Finish(
+        claimed.fence,
+        TaskStatus.SCHEDULED if retry else TaskStatus.FAILED,
+        error=printable(failure.error, MAX_ERROR_CHARACTERS),
+        error_kind=printable(failure.kind, 100),
+        traceback=failure.traceback and printable(failure.traceback, MAX_TRACEBACK_CHARACTERS),
+        retry_in=delay,
+        seconds=seconds,
+        started_seconds_ago=ago,
+    )
+
+
+def _loads(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def interrupted_too_often(interruptions: int) -> bool:
+    """Return whether a task that was ended from outside this many times is condemned."""
+    return interruptions > MAX_INTERRUPTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims: the incarnation that every claim is bound to.
+
+    Attributes:
+        worker_id: the worker.
+        incarnation: its life.
+        lease_seconds: its lease (a task that it failed is left to others for that long).
+    """
+
+    worker_id: str
+    incarnation: str
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReply:
+    """What a claim got.
+
+    Attributes:
+        tasks: the claimed tasks, in claim order; may be empty.
+        accepted: of a `finish_and_claim`, the fences whose finish was written; the others had lost their claim.
+        max_lane_id: the newest lane, so that the worker knows whether to learn lanes.
+        status: the claimant's status as stored, None when the registry does not know this incarnation.
+    """
+
+    tasks: tuple[ClaimedTask, ...] = ()
+    accepted: frozenset[Fence] = field(default_factory=frozenset)
+    max_lane_id: int = 0
+    status: str | None = None
