@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from uuid import uuid4
 
+from fleet.batches import Batch, BatchHandle
 from fleet.config import DATABASE_VARIABLE, Location, locate
 from fleet.domain.task import NewTask
-from fleet.enqueuing import OpenTransaction, TaskOptions, as_payload, new_task
+from fleet.enqueuing import OpenTransaction, Refs, TaskOptions, described, new_tasks, only_one
 from fleet.errors import UsageError
 from fleet.handle import TaskHandle
 from fleet.storage.interfaces import Storage, Transaction
 from fleet.task import Task
+from fleet.task_options import batch_name
 from fleet.wiring import open_storage
 
 P = ParamSpec("P")
@@ -60,14 +63,14 @@ class Fleet:
         Args:
             function: the function.
             name: the handler's name; default is the function's.
-            options: what its tasks get when the enqueuer says nothing.
+            options: what its tasks get when the enqueuer says nothing. Of these queue, requires, max_attempts, timeout
+                and retry are stored when a worker registers (or by `fleet handlers sync`), and hold for every way of
+                enqueuing; priority, prefers, dedupe_scope, concurrency_key and on_parent_failure hold where this
+                declaration is known: for Python programs that import it.
 
         Raises:
             UsageError: the name is taken, an option makes no sense, or a parameter cannot be stored by name.
         """
-        own = {"delay", "at", "dedupe_key", "idempotency_key"} & options.keys()
-        if own:
-            raise UsageError(f"@app.task({min(own)}=...): this belongs to one task: give it to using() when enqueuing")
         if function is not None:
             return self._declare(function, name, options)
         return lambda function: self._declare(function, name, options)
@@ -82,19 +85,21 @@ class Fleet:
 
     def enqueue(
         self,
-        name: str,
+        name: str | Task[Any, Any],
         payload: Mapping[str, Any] | None = None,
         *,
         transaction: OpenTransaction | None = None,
+        connection: OpenTransaction | None = None,
         **options: Unpack[TaskOptions],
     ) -> TaskHandle:
         """Enqueue one task.
 
         Args:
-            name: the handler's name; it need not be declared here.
+            name: the handler's name, which need not be declared here, or a declared task.
             payload: the keyword arguments.
             transaction: enqueue within it: the task exists when it commits. Either one that `transaction()` opened, or
-                a SQLAlchemy connection of your own to the same database, in a transaction.
+                a connection of your own to the same database, SQLAlchemy's or sqlite3's, not in autocommit mode.
+            connection: the same, under the other name.
             options: see `TaskOptions`.
 
         Raises:
@@ -102,31 +107,99 @@ class Fleet:
             PayloadError: the payload cannot be stored as JSON.
             DatabaseError: the database cannot be used.
         """
-        (handle,) = self.enqueue_many(name, [payload or {}], transaction=transaction, **options)
+        refs = Refs()
+        tasks = [refs.admit(task) for task in self._new_tasks(name, [payload], options)]
+        (handle,) = self._enqueue(tasks, only_one(transaction, connection))
         return handle
 
     def enqueue_many(
         self,
-        name: str,
-        payloads: Iterable[Mapping[str, Any]],
+        name: str | Task[Any, Any] | Iterable[Mapping[str, Any]],
+        payloads: Iterable[Mapping[str, Any]] | None = None,
         *,
         transaction: OpenTransaction | None = None,
+        connection: OpenTransaction | None = None,
         **options: Unpack[TaskOptions],
     ) -> list[TaskHandle]:
-        """Enqueue one task for each payload, all or none; arguments and errors as for `enqueue`."""
-        tasks = [self._new_task(name, payload, options) for payload in payloads]
+        """Enqueue many tasks, all or none; errors as for `enqueue`.
+
+        Args:
+            name: the handler of all of them; or, without `payloads`, the tasks themselves, each described by an object
+                such as `{"task": "thumbnail", "payload": {"path": "cat.png"}, "ref": "cat", "queue": "images"}`: a
+                later one may name an earlier one's `ref` in its `depends_on`.
+            payloads: the keyword arguments of each.
+            transaction: as for `enqueue`.
+            connection: as for `enqueue`.
+            options: what holds for all of them that do not say otherwise.
+
+        Returns:
+            One handle for each, in their order.
+        """
+        if payloads is None:
+            if isinstance(name, str | Task):
+                raise UsageError("enqueue_many(NAME): give the payloads, one for each task")
+            tasks = [self._new_task(value, options) for value in name]
+        else:
+            tasks = self._new_tasks(name, payloads, options)
+        refs = Refs()
+        return self._enqueue([refs.admit(task) for task in tasks], only_one(transaction, connection))
+
+    def _enqueue(self, tasks: Sequence[NewTask], transaction: OpenTransaction | None) -> list[TaskHandle]:
         if not tasks:
             return []
-        storage = self.storage()
-        return [
-            TaskHandle(task_id, self.storage) for task_id in storage.queue.enqueue(tasks, transaction=transaction).ids
-        ]
+        ids = self.storage().queue.enqueue(tasks, transaction=transaction).ids
+        return [TaskHandle(task_id, self.storage) for task_id in ids]
 
-    def _new_task(self, name: str, payload: Mapping[str, Any], options: TaskOptions) -> NewTask:
-        declared = self.tasks.get(name)
+    def _new_task(self, value: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
+        """Return the task that an object describes, its payload checked against the declared function."""
+        options = _given(options)
+        declared = self._declared(value.get("task"))
         if declared is None:
-            return new_task(name, payload, options)
-        return new_task(name, declared.bind(**as_payload(name, payload)), {**declared.options, **_given(options)})
+            return described(value, options)
+        payload = declared.checked_payload(value.get("payload"))
+        return described({**value, "task": declared.name, "payload": payload}, {**declared.options, **options})
+
+    def _new_tasks(
+        self, name: Any, payloads: Iterable[Mapping[str, Any] | None], options: Mapping[str, Any]
+    ) -> list[NewTask]:
+        declared = self._declared(name)
+        if declared is None:
+            return new_tasks(name, ({} if payload is None else payload for payload in payloads), options)
+        bound = map(declared.checked_payload, payloads)
+        return new_tasks(declared.name, bound, {**declared.options, **_given(options)})
+
+    def _declared(self, named: Any) -> Task[Any, Any] | None:
+        declared = self.tasks.get(named) if isinstance(named, str) else named
+        return declared if isinstance(declared, Task) else None
+
+    def batch(
+        self,
+        batch_id: str | None = None,
+        *,
+        then: str | Task[Any, Any] | None = None,
+        then_payload: Mapping[str, Any] | None = None,
+    ) -> Batch:
+        """Return a batch to be made and filled by a `with` block, and closed at its end, whatever happens in it.
+
+        Args:
+            batch_id: its name; None makes one up.
+            then: the handler's name, or a declared task, of the task that follows when all of the batch have ended,
+                with success or without.
+            then_payload: that task's keyword arguments.
+
+        Raises:
+            UsageError: a name or payload makes no sense.
+            ConflictError: there is a batch of this name (raised where the block begins).
+        """
+        if then is None and then_payload is not None:
+            raise UsageError("batch(then_payload=...): name the task that gets it with then=")
+        name = uuid4().hex if batch_id is None else batch_name("batch", batch_id)
+        (callback,) = (None,) if then is None else self._new_tasks(then, [then_payload], {})
+        return Batch(self, name, callback)
+
+    def batch_handle(self, batch_id: str) -> BatchHandle:
+        """Return the handle of a batch made earlier, by whomever."""
+        return BatchHandle(batch_id, self.storage)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a write transaction: what is enqueued with `transaction=` commits with the caller's own statements.
@@ -207,7 +280,7 @@ def _open(location: Location, create: bool) -> Storage:
     return storage
 
 
-def _given(options: TaskOptions) -> dict[str, Any]:
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

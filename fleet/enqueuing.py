@@ -1,59 +1,39 @@
-"""From what a person or a program writes to a task to enqueue: the one place where options are checked."""
+"""From what a person or a program writes to tasks to enqueue: the one place where they are checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from fleet.domain.durations import parse_duration, parse_time
+from fleet import executing
 from fleet.domain.jsontext import encode
-from fleet.domain.lanes import check_name, parse_capabilities, quantity_of
-from fleet.domain.retry import RetryPolicy
+from fleet.domain.lanes import check_name
 from fleet.domain.task import NewTask
 from fleet.errors import UsageError
+from fleet.task_options import DECLARABLE, OPTION_NAMES, TaskOptions, checked, seconds, shown
 
-# A Transaction of the storage, or a SQLAlchemy connection of the caller's: SQLAlchemy's types stay out of this layer.
+__all__ = [
+    "OPTION_NAMES",
+    "OpenTransaction",
+    "Refs",
+    "TaskOptions",
+    "as_payload",
+    "checked",
+    "declared_options",
+    "described",
+    "new_task",
+    "new_tasks",
+    "only_one",
+    "seconds",
+]
+
+# A Transaction of the storage, a SQLAlchemy connection or a sqlite3 connection: their types stay out of this layer.
 OpenTransaction: TypeAlias = Any
-
-MAX_KEY_CHARACTERS = 500
-MAX_PRIORITY = 1_000_000
-MAX_ATTEMPTS = 1_000_000
-
-
-class TaskOptions(TypedDict, total=False):
-    """What may be said of a task besides its handler and payload.
-
-    Keys:
-        queue: the queue.
-        priority: higher first; default 0.
-        delay: seconds from now before it may run, or text such as `5m`; excludes `at`.
-        at: time before which it may not run, aware, or ISO 8601 text with a zone.
-        requires: capabilities that a worker must offer, by name, or text such as `gpu,mem=16`.
-        max_attempts: attempts that count, at most.
-        timeout: seconds per attempt, or text such as `5m`.
-        retry: when to try again.
-        dedupe_key: at most one open task of this handler with this key.
-        idempotency_key: at most one task of this handler with this key, until it is pruned.
-    """
-
-    queue: str | None
-    priority: int | None
-    delay: float | str | None
-    at: datetime | str | None
-    requires: Mapping[str, float] | str | None
-    max_attempts: int | None
-    timeout: float | str | None
-    retry: RetryPolicy | Mapping[str, Any] | None
-    dedupe_key: str | None
-    idempotency_key: str | None
-
-
-OPTION_NAMES = tuple(TaskOptions.__annotations__)
 
 
 def new_task(name: str, payload: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
-    """Return the task to enqueue.
+    """Return the task to enqueue; inside an executing task, as a child of it.
 
     Args:
         name: the handler's name.
@@ -64,12 +44,28 @@ def new_task(name: str, payload: Mapping[str, Any], options: Mapping[str, Any]) 
         PayloadError: the payload cannot be stored.
         UsageError: a bad name, an unknown option, or a value that makes no sense.
     """
+    (task,) = new_tasks(name, (payload,), options)
+    return task
+
+
+def new_tasks(name: str, payloads: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> list[NewTask]:
+    """Return one task for each payload, all with the same options; arguments and errors as for `new_task`."""
+    if not isinstance(name, str):
+        raise UsageError(f"task {shown(name)}: give the handler's name")
     check_name("task", name)
-    payload = as_payload(name, payload)
     given = checked(options)
+    _check_times(name, given)
+    given["parent_id"] = executing.current()
+    return [
+        NewTask(task=name, payload_json=encode(as_payload(name, payload), "payload"), **given) for payload in payloads
+    ]
+
+
+def _check_times(name: str, given: Mapping[str, Any]) -> None:
     if "delay" in given and "at" in given:
         raise UsageError(f"task {name}: give delay or at, not both")
-    return NewTask(task=name, payload_json=encode(payload, "payload"), **given)
+    if "at" in given and "deadline" in given and given["deadline"] <= given["at"]:
+        raise UsageError(f"task {name}: the deadline is not after the time at which it may begin")
 
 
 def as_payload(name: str, payload: Any) -> dict[str, Any]:
@@ -79,102 +75,76 @@ def as_payload(name: str, payload: Any) -> dict[str, Any]:
     return dict(payload)
 
 
-def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, checked and in the form that `NewTask` has.
+def described(value: Mapping[str, Any], defaults: Mapping[str, Any], task: str | None = None) -> NewTask:
+    """Return the task that an object such as `{"task": "thumbnail", "payload": {...}, "queue": "q"}` describes.
+
+    Args:
+        value: the object: handler, payload, and options by name.
+        defaults: options used where the object gives none.
+        task: the handler used where the object names none.
 
     Raises:
-        UsageError: an unknown option, or a value that makes no sense.
+        UsageError: it names no handler, an unknown option, or a value that makes no sense.
     """
-    unknown = options.keys() - _CHECKS.keys()
-    if unknown:
-        raise UsageError(f"unknown option {min(unknown)!r}: use {', '.join(OPTION_NAMES)}")
-    return {name: _CHECKS[name](name, value) for name, value in options.items() if value is not None}
+    options = {name: item for name, item in value.items() if name not in ("task", "payload") and item is not None}
+    name = value.get("task", task)
+    if not isinstance(name, str):
+        raise UsageError('it names no task: write {"task": "NAME", "payload": {...}}')
+    if "at" in options or "delay" in options:
+        defaults = {key: item for key, item in defaults.items() if key not in ("at", "delay")}
+    payload = value.get("payload")
+    return new_task(name, {} if payload is None else payload, {**defaults, **options})
 
 
-def _queue(name: str, value: Any) -> str:
-    return check_name(name, _text(name, value))
+def declared_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a declaration, checked; raise UsageError for one that belongs to a single task."""
+    given = checked(options)
+    own = given.keys() - DECLARABLE
+    if own:
+        raise UsageError(f"@app.task({min(own)}=...): this belongs to one task: give it to using() when enqueuing")
+    return given
 
 
-def _priority(name: str, value: Any) -> int:
-    return _whole(name, value, -MAX_PRIORITY, MAX_PRIORITY)
+def only_one(transaction: OpenTransaction | None, connection: OpenTransaction | None) -> OpenTransaction | None:
+    """Return the one of the two that was given; raise UsageError when both were."""
+    if transaction is not None and connection is not None:
+        raise UsageError("give transaction= or connection=, not both: they say the same")
+    return connection if transaction is None else transaction
 
 
-def _attempts(name: str, value: Any) -> int:
-    return _whole(name, value, 1, MAX_ATTEMPTS)
+class Refs:
+    """The names of the tasks of one input, by which later ones depend on them: earlier ones only, so never in a circle.
 
+    An input may be enqueued in several parts: what was enqueued before stands for its name by its id.
+    """
 
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"{name} {value!r}: give a whole number from {least} to {most}")
-    return value
+    def __init__(self) -> None:
+        self._ids: dict[str, int | None] = {}
 
+    def admit(self, task: NewTask) -> NewTask:
+        """Return the next task of the input, with the ids of those of its parents that are enqueued already.
 
-def seconds(name: str, value: Any) -> float:
-    """Return the seconds that a number or a text such as `5m` says; raise UsageError when it says none."""
-    if isinstance(value, str):
-        return parse_duration(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{name} {value!r}: give seconds, or text such as 5m")
-    # A number goes through its text: the same bounds hold, and nan and inf have none.
-    return parse_duration(f"{value:f}")
+        Raises:
+            UsageError: it names a task that does not come before it, or has a name that is taken.
+        """
+        if task.depends_on:
+            task = replace(task, depends_on=tuple(dict.fromkeys(map(self._resolved, task.depends_on))))
+        if task.ref is not None:
+            if task.ref in self._ids:
+                raise UsageError(f"ref {shown(task.ref)} is given twice: give each task a name of its own")
+            self._ids[task.ref] = None
+        return task
 
+    def _resolved(self, parent: int | str) -> int | str:
+        if isinstance(parent, int):
+            return parent
+        if parent not in self._ids:
+            raise UsageError(f"depends_on {shown(parent)}: no task before it has this ref: put that one first")
+        task_id = self._ids[parent]
+        return parent if task_id is None else task_id
 
-def _timeout(name: str, value: Any) -> float:
-    limit = seconds(name, value)
-    if limit <= 0:
-        raise UsageError(f"{name} {value!r}: give more than 0 seconds")
-    return limit
-
-
-def _moment(name: str, value: Any) -> datetime:
-    if not isinstance(value, datetime):
-        return parse_time(_text(name, value))
-    if value.tzinfo is None:
-        raise UsageError(f"{name} {value.isoformat()} names no zone: give an aware datetime")
-    return value.astimezone(UTC)
-
-
-def _requires(name: str, value: Any) -> dict[str, float]:
-    if isinstance(value, str):
-        return parse_capabilities(value)
-    if not isinstance(value, Mapping):
-        raise UsageError(f'{name} {value!r}: give capabilities by name, like {{"gpu": 1}}, or text such as gpu,mem=16')
-    return {check_name("capability", _text(name, key)): quantity_of(key, item) for key, item in value.items()}
-
-
-def _retry(name: str, value: Any) -> RetryPolicy:
-    if isinstance(value, RetryPolicy):
-        return value
-    try:
-        return RetryPolicy(**value)
-    except TypeError:
-        raise UsageError(
-            f'{name} {value!r}: give a RetryPolicy, or an object like {{"wait": "fixed", "multiplier": 5}}'
-        ) from None
-
-
-def _key(name: str, value: Any) -> str:
-    text = _text(name, value)
-    if not 0 < len(text) <= MAX_KEY_CHARACTERS or not text.isprintable():
-        raise UsageError(f"{name}: give 1 to {MAX_KEY_CHARACTERS} printable characters")
-    return text
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{name} {value!r}: give a text")
-    return value
-
-
-_CHECKS = {
-    "queue": _queue,
-    "priority": _priority,
-    "delay": seconds,
-    "at": _moment,
-    "requires": _requires,
-    "max_attempts": _attempts,
-    "timeout": _timeout,
-    "retry": _retry,
-    "dedupe_key": _key,
-    "idempotency_key": _key,
-}
+    def enqueued(self, tasks: Iterable[NewTask], ids: Iterable[int]) -> None:
+        """Note that these tasks of the input now have these ids."""
+        for task, task_id in zip(tasks, ids, strict=True):
+            if task.ref is not None:
+                self._ids[task.ref] = task_id

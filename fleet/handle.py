@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from fleet import executing
 from fleet.clock import Clock, SystemClock
-from fleet.domain.task import FINAL_STATUSES, TaskRecord, TaskStatus
-from fleet.errors import NotFound, TaskFailed, WaitTimeout
+from fleet.domain.task import FINAL_STATUSES, Answer, TaskRecord, TaskStatus
+from fleet.errors import NotFound, TaskFailed, UsageError, WaitTimeout
 from fleet.storage.interfaces import Storage
 
 SHORTEST_WAIT = 0.005
@@ -45,8 +46,35 @@ class TaskHandle:
             TaskFailed: it ended as failed or cancelled.
             WaitTimeout: it has not ended in time.
             NotFound: there is no such task (any more).
+            UsageError: it has not ended, and an executing task would wait for it without end: the worker's place that
+                it keeps meanwhile may be the one in which the other would run.
         """
-        return outcome(wait(self._storage(), self.id, timeout, self._clock))
+        storage = self._storage()
+        if timeout is None and executing.current() is not None:
+            record = found(storage, self.id)
+            check_wait(record.status in FINAL_STATUSES, f"task {self.id}")
+            return outcome(record)
+        return outcome(wait(storage, self.id, timeout, self._clock))
+
+    def cancel(self) -> Answer:
+        """Cancel the task: at once unless it runs; then its worker is asked to stop it (see `Answer.obeyed`)."""
+        (answer,) = self._storage().queue.cancel([self.id])
+        return answer
+
+    def retry(self) -> Answer:
+        """Put the task, if it has failed or was cancelled, back into the queue; see `Answer.obeyed`."""
+        (answer,) = self._storage().queue.retry([self.id])
+        return answer
+
+
+def check_wait(ended: bool, what: str) -> None:
+    """Raise UsageError when the executing task would wait for something without end."""
+    waiting = executing.current()
+    if waiting is not None and not ended:
+        raise UsageError(
+            f"task {waiting} would wait in a worker for {what}, which may need that very worker: give a timeout, "
+            "or enqueue what is to follow with depends_on"
+        )
 
 
 def found(storage: Storage, task_id: int) -> TaskRecord:
@@ -64,15 +92,24 @@ def wait(storage: Storage, task_id: int, timeout: float | None, clock: Clock) ->
         WaitTimeout: it has not ended within `timeout` seconds.
         NotFound: there is no such task.
     """
+    for _ in looks(timeout, clock):
+        record = found(storage, task_id)
+        if record.status in FINAL_STATUSES:
+            return record
+    raise WaitTimeout(f"task {task_id} ({record.task}) is still {record.status} after {timeout:g} s of waiting")
+
+
+def looks(timeout: float | None, clock: Clock) -> Iterator[None]:
+    """Yield at once, then after waits that grow from 5 ms to 0.5 s, the last time at the end of `timeout` seconds."""
     deadline = None if timeout is None else clock.boottime() + timeout
     pause = SHORTEST_WAIT
-    while (record := found(storage, task_id)).status not in FINAL_STATUSES:
+    while True:
+        yield
         left = pause if deadline is None else deadline - clock.boottime()
         if left <= 0:
-            raise WaitTimeout(f"task {task_id} ({record.task}) is still {record.status} after {timeout:g} s of waiting")
+            return
         clock.sleep(min(pause, left))
         pause = min(pause * GROWTH, LONGEST_WAIT)
-    return record
 
 
 def outcome(record: TaskRecord) -> Any:

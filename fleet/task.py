@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from fleet.domain.lanes import check_name
 from fleet.domain.task import HandlerDefaults
-from fleet.enqueuing import OpenTransaction, TaskOptions, checked
+from fleet.enqueuing import OpenTransaction, TaskOptions, as_payload, declared_options
 from fleet.errors import UsageError
 from fleet.worker.handlers import Handler
 
@@ -23,6 +23,7 @@ R = TypeVar("R")
 RESERVED_PREFIX = "fleet."
 CONTEXT_PARAMETER = "ctx"
 CONTEXT_HOME = "fleet.worker.context"
+RESERVED_PARAMETERS = ("transaction", "connection")
 _STORED = ("queue", "requires", "max_attempts", "timeout", "retry")
 
 
@@ -40,7 +41,7 @@ class Task(Generic[P, R]):
         self.app = app
         self.name = check_task_name(name)
         self.function = function
-        self.options = checked(options)
+        self.options = declared_options(options)
         self._signature = _payload_signature(name, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -50,25 +51,36 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"Task({self.name}{self._signature})"
 
-    def enqueue(self, *args: Any, transaction: OpenTransaction | None = None, **kwargs: Any) -> TaskHandle:
+    def enqueue(
+        self,
+        *args: Any,
+        transaction: OpenTransaction | None = None,
+        connection: OpenTransaction | None = None,
+        **kwargs: Any,
+    ) -> TaskHandle:
         """Enqueue a call with these arguments.
 
         Args:
             args: positional arguments; they are stored under their names.
             transaction: enqueue within it: the task exists when it commits; see `Fleet.enqueue`.
+            connection: the same, under the other name.
             kwargs: arguments by name.
 
         Raises:
             UsageError: the function does not take these arguments.
             PayloadError: they cannot be stored as JSON.
         """
-        return self.using().enqueue(*args, transaction=transaction, **kwargs)
+        return self.using().enqueue(*args, transaction=transaction, connection=connection, **kwargs)
 
     def enqueue_many(
-        self, payloads: Iterable[Mapping[str, Any]], *, transaction: OpenTransaction | None = None
+        self,
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        transaction: OpenTransaction | None = None,
+        connection: OpenTransaction | None = None,
     ) -> list[TaskHandle]:
         """Enqueue one call for each mapping of arguments, all or none."""
-        return self.using().enqueue_many(payloads, transaction=transaction)
+        return self.using().enqueue_many(payloads, transaction=transaction, connection=connection)
 
     def using(self, **options: Unpack[TaskOptions]) -> Call:
         """Return a way to enqueue with options, such as `using(priority=5, delay=60).enqueue("cat.png")`."""
@@ -81,6 +93,10 @@ class Task(Generic[P, R]):
         except TypeError as error:
             raise UsageError(f"task {self.name}: {error}: it takes {self._signature}") from None
         return {**{name: value for name, value in bound.arguments.items() if name != self._rest}, **bound.kwargs}
+
+    def checked_payload(self, payload: Any) -> dict[str, Any]:
+        """Return a payload, None for an empty one, or raise UsageError when the function does not take it."""
+        return self.bind(**as_payload(self.name, {} if payload is None else payload))
 
     @property
     def _rest(self) -> str | None:
@@ -108,16 +124,30 @@ class Call:
         self._task = task
         self._options = options
 
-    def enqueue(self, *args: Any, transaction: OpenTransaction | None = None, **kwargs: Any) -> TaskHandle:
+    def enqueue(
+        self,
+        *args: Any,
+        transaction: OpenTransaction | None = None,
+        connection: OpenTransaction | None = None,
+        **kwargs: Any,
+    ) -> TaskHandle:
         """Enqueue a call with these arguments; see `Task.enqueue`."""
         payload = self._task.bind(*args, **kwargs)
-        return self._task.app.enqueue(self._task.name, payload, transaction=transaction, **self._options)
+        return self._task.app.enqueue(
+            self._task.name, payload, transaction=transaction, connection=connection, **self._options
+        )
 
     def enqueue_many(
-        self, payloads: Iterable[Mapping[str, Any]], *, transaction: OpenTransaction | None = None
+        self,
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        transaction: OpenTransaction | None = None,
+        connection: OpenTransaction | None = None,
     ) -> list[TaskHandle]:
         """Enqueue one call for each mapping of arguments, all or none."""
-        return self._task.app.enqueue_many(self._task.name, payloads, transaction=transaction, **self._options)
+        return self._task.app.enqueue_many(
+            self._task.name, payloads, transaction=transaction, connection=connection, **self._options
+        )
 
 
 def check_task_name(name: str) -> str:
@@ -156,8 +186,10 @@ def _plain(annotation: Any) -> Any:
 def _check_parameter(name: str, parameter: inspect.Parameter) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
         raise UsageError(f"task {name}: parameter {parameter}: arguments are stored by name, so give each one a name")
-    if parameter.name == "transaction":
-        raise UsageError(f"task {name}: a parameter may not be called transaction: enqueue() takes it for itself")
+    if parameter.name in RESERVED_PARAMETERS:
+        raise UsageError(
+            f"task {name}: a parameter may not be called {parameter.name}: enqueue() takes that for itself"
+        )
 
 
 def _context_parameter(function: Callable[..., Any]) -> str | None:

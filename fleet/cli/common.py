@@ -79,6 +79,8 @@ def _usage_message(error: Any, name: str) -> str:
 
 # Options
 
+LARGEST_ID = 2**63 - 1
+
 
 def duration(text: object) -> float:
     """Return the seconds that an option's text says; Typer names the option when it is no duration."""
@@ -146,6 +148,7 @@ def opened(db_path: str | None, *, create: bool = False, read_only: bool = False
 
 __all__ = [
     "INTERRUPTED",
+    "LARGEST_ID",
     "DatabaseOption",
     "JsonOption",
     "duration",

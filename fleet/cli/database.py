@@ -1,10 +1,11 @@
-"""`fleet init`, `fleet db upgrade`, `fleet db current`."""
+"""`fleet init`, `fleet db upgrade`, `fleet db current`, `fleet db vacuum`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from fleet.errors import DatabaseMissing
 
 if TYPE_CHECKING:
     from fleet.storage.database import Database
+    from fleet.storage.upkeep import Gain
+
+ForceOption = Annotated[bool, typer.Option("--force", help="Do it even while workers are live.")]
 
 db_app = new_app("The database and its schema.")
 
@@ -30,13 +34,9 @@ def init(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
     from fleet.wiring import open_storage
 
     location = place(db_path)
-    try:
-        open_storage(location).close()
-        created = False
-    except DatabaseMissing:
-        # Adopted: another program's tables may be in it. Of several at once one makes it, and the others find it made.
-        open_storage(location, create=True, adopt=True).close()
-        created = True
+    # Adopted: another program's tables may be in it. Of several at once one makes it, and the others find it made.
+    with closing(open_storage(location, create=True, adopt=True)) as storage:
+        created = storage.created
     if as_json:
         print_json({"database": location.shown, "schema": REVISION, "created": created})
     else:
@@ -44,8 +44,8 @@ def init(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
 
 
 @db_app.command()
-def upgrade(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Bring the schema to this release's. Stop the workers first."""
+def upgrade(db_path: DatabaseOption = None, force: ForceOption = False, as_json: JsonOption = False) -> None:
+    """Bring the schema to this release's. Stop the workers first: it is refused while any is live."""
     from fleet.storage import schema
 
     location = place(db_path)
@@ -53,7 +53,7 @@ def upgrade(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None
         before = schema.current(database)
         if before is None:
             raise DatabaseMissing(f"{location.shown} has no Fleet tables: make them with `fleet init`")
-        changed = schema.upgrade(database)
+        changed = schema.upgrade(database, force=force)
     if as_json:
         print_json({"database": location.shown, "before": before, "schema": schema.REVISION, "changed": changed})
     elif changed:
@@ -68,7 +68,7 @@ def current(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None
     from fleet.storage import schema
 
     location = place(db_path)
-    with _unchecked(location) as database:
+    with _unchecked(location, read_only=True) as database:
         found = schema.current(database)
     if as_json:
         print_json({"database": location.shown, "schema": found, "release": schema.REVISION})
@@ -78,8 +78,46 @@ def current(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None
         print(f"{location.shown}: schema {found or 'none'}, this release needs {schema.REVISION}")
 
 
+@db_app.command()
+def vacuum(
+    db_path: DatabaseOption = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Write the whole database anew: needs space, stops writers.")
+    ] = False,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give the space of deleted rows back to the operating system."""
+    from fleet.storage import schema, upkeep
+
+    location = place(db_path)
+    with _unchecked(location) as database:
+        schema.check(database)
+        if location.path is not None:
+            gain = upkeep.vacuum_file(database, location.path, full=full, force=force)
+        else:
+            gain = upkeep.vacuum_tables(database, full=full, force=force)
+    if as_json:
+        print_json({"database": location.shown, "full": full, **asdict(gain)})
+    else:
+        _print_gain(location, gain)
+
+
+def _print_gain(location: Location, gain: Gain) -> None:
+    print(
+        f"{location.shown}: {_megabytes(gain.bytes_before)} before, {_megabytes(gain.bytes_after)} now, "
+        f"{_megabytes(gain.free_bytes)} of it free"
+    )
+    if not gain.returns_pages:
+        print("this file was made without auto_vacuum and cannot shrink: run `fleet db vacuum --full` once")
+
+
+def _megabytes(number: int) -> str:
+    return f"{number / 1e6:.1f} MB"
+
+
 @contextmanager
-def _unchecked(location: Location) -> Iterator[Database]:
+def _unchecked(location: Location, *, read_only: bool = False) -> Iterator[Database]:
     """Open a database whatever its schema is; never make one."""
     from fleet.storage.sqlite import check_file
     from fleet.storage.store import SqlStorage
@@ -89,8 +127,8 @@ def _unchecked(location: Location) -> Iterator[Database]:
             raise DatabaseMissing(
                 f"{location.shown} does not exist: give the database's path, or make it with `fleet init`"
             )
-        check_file(location.path, False)
-    database = SqlStorage.database_at(location)
+        check_file(location.path, read_only)
+    database = SqlStorage.database_at(location, read_only=read_only)
     try:
         yield database
     finally:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fleet.cli import lines
-from fleet.cli.common import DatabaseOption, JsonOption, duration, moment, note, opened, print_json, warn
+from fleet.cli.common import (
+    LARGEST_ID,
+    DatabaseOption,
+    JsonOption,
+    duration,
+    moment,
+    print_json,
+)
 from fleet.cli.lines import Chunk
+from fleet.cli.sending import Filling, Sending, Sent
 from fleet.domain.jsontext import decode_object
-from fleet.enqueuing import checked, new_task
+from fleet.domain.task import NewTask, ParentPolicy
+from fleet.enqueuing import Refs, checked, new_task
 from fleet.errors import UsageError
-
-if TYPE_CHECKING:
-    from fleet.monitoring.sight import Sight
-    from fleet.storage.interfaces import Storage
+from fleet.task_options import batch_name
 
 MAX_COUNT = 10_000_000
 
@@ -42,19 +45,55 @@ def enqueue(
         datetime | None,
         typer.Option(parser=moment, metavar="TIME", help="Wait until then: 2030-01-31T08:00:00+01:00."),
     ] = None,
+    deadline: Annotated[
+        datetime | None,
+        typer.Option(parser=moment, metavar="TIME", help="Fail it unexecuted when it has not begun by then."),
+    ] = None,
     requires: Annotated[
         str | None, typer.Option(metavar="NAMES", help="What the worker must offer: gpu,mem=16.")
+    ] = None,
+    prefers: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="What the worker should offer; any takes it after a moment.")
     ] = None,
     max_attempts: Annotated[int | None, typer.Option(metavar="N", help="Attempts, at most; default 3.")] = None,
     timeout: Annotated[
         float | None, typer.Option(parser=duration, metavar="D", help="Time for one attempt; default none.")
     ] = None,
+    retry: Annotated[
+        str | None,
+        typer.Option(metavar="WAITS", help="When to try again: fixed:30, exponential:1:600, or 1,10,60."),
+    ] = None,
     dedupe_key: Annotated[
         str | None, typer.Option(metavar="K", help="At most one open task of this handler with this key.")
+    ] = None,
+    dedupe_scope: Annotated[
+        str | None,
+        typer.Option(metavar="open|waiting", help="Whether a running task counts as open (default), or lets one wait."),
     ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(metavar="K", help="At most one task of this handler with this key.")
     ] = None,
+    concurrency_key: Annotated[
+        str | None, typer.Option(metavar="K", help="The key by which limits count it (see fleet limit).")
+    ] = None,
+    depends_on: Annotated[
+        list[int] | None,
+        typer.Option(metavar="ID", min=1, max=LARGEST_ID, help="Wait for this task to end. Repeatable."),
+    ] = None,
+    on_parent_failure: Annotated[
+        ParentPolicy | None,
+        typer.Option(metavar="|".join(ParentPolicy), help="What if one of those fails; default cancel."),
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="ID", help="The batch; a missing one is made, and closed at the end.")
+    ] = None,
+    then: Annotated[
+        str | None, typer.Option(metavar="TASK", help="With a new --batch: the task that follows when all have ended.")
+    ] = None,
+    then_payload: Annotated[str | None, typer.Option(metavar="JSON", help="The payload of --then.")] = None,
+    keep_open: Annotated[
+        bool, typer.Option("--keep-open", help="Leave the new --batch open (see fleet batch close).")
+    ] = False,
     count: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="Enqueue it so many times.")] = 1,
     source: Annotated[
         str | None,
@@ -62,7 +101,7 @@ def enqueue(
             "--from",
             metavar="FILE|-",
             help='Lines like {"task": "NAME", "payload": {...}, "queue": "Q"}; the options given here hold for lines '
-            "that do not give them.",
+            'that do not give them. A line may have a "ref", which later lines name in "depends_on".',
         ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a task that no worker ever offered.")] = False,
@@ -76,29 +115,81 @@ def enqueue(
             "priority": priority,
             "delay": delay,
             "at": at,
+            "deadline": deadline,
             "requires": requires,
+            "prefers": prefers,
             "max_attempts": max_attempts,
             "timeout": timeout,
+            "retry": retry,
             "dedupe_key": dedupe_key,
+            "dedupe_scope": dedupe_scope,
             "idempotency_key": idempotency_key,
+            "concurrency_key": concurrency_key,
+            "depends_on": depends_on or None,
+            "on_parent_failure": on_parent_failure,
+            "batch_id": batch,
         }
     )
     if delay is not None and at is not None:
         raise UsageError("give --delay or --at, not both")
+    filling = _filling(batch, then, then_payload, keep_open)
     if source is not None:
         _refuse_single(payload, count, dedupe_key, idempotency_key)
-        with lines.opened(source) as stream:
-            total = lines.size_of(stream)
-            found = _named(stream, source, options, task)
-            sent = _send(found, db_path, strict, total, (lambda chunk: chunk.size) if total is not None else _tasks)
+        sent = _send_lines(source, options, task, strict, filling, db_path)
     else:
         wanted = _one(task, payload, options)
-        sent = _send(lines.repeated(wanted, count), db_path, strict, count if count > 1 else 0, _tasks)
+        sending = Sending(strict, count if count > 1 else 0, _tasks, lambda sent: _rest(sent, count), filling=filling)
+        sent = sending.send(lines.repeated(wanted, count), db_path)
     _report(sent, as_json)
+
+
+def _send_lines(
+    source: str,
+    options: Mapping[str, Any],
+    task: str | None,
+    strict: bool,
+    filling: Filling | None,
+    db_path: str | None,
+) -> Sent:
+    refs = Refs()
+    with lines.opened(source) as stream:
+        total = lines.size_of(stream)
+        name = "stdin" if source == "-" else source
+        sending = Sending(strict, total, _tasks if total is None else _bytes, _rest_of_lines, refs, filling)
+        return sending.send(lines.chunks(stream, name, options, task, refs), db_path)
 
 
 def _tasks(chunk: Chunk) -> int:
     return len(chunk.tasks)
+
+
+def _bytes(chunk: Chunk) -> int:
+    return chunk.size
+
+
+def _rest_of_lines(sent: Sent) -> str:
+    return f"go on from line {sent.last + 1} (tail -n +{sent.last + 1} FILE | fleet enqueue --from - ...)"
+
+
+def _rest(sent: Sent, count: int) -> str:
+    return f"go on with --count {count - len(sent.ids)}"
+
+
+def _filling(batch: str | None, then: str | None, then_payload: str | None, keep_open: bool) -> Filling | None:
+    if batch is None:
+        named = {"--then": then, "--then-payload": then_payload, "--keep-open": keep_open or None}
+        given = [name for name, value in named.items() if value is not None]
+        if given:
+            raise UsageError(f"{given[0]} is about a batch: name it with --batch")
+        return None
+    if then is None and then_payload is not None:
+        raise UsageError("--then-payload: name the task that gets it with --then")
+    callback = None if then is None else new_task(then, _object(then_payload, "--then-payload"), {})
+    return Filling(batch_name("--batch", batch), callback, keep_open)
+
+
+def _object(text: str | None, name: str) -> dict[str, Any]:
+    return {} if text is None else decode_object(text, name)
 
 
 def _refuse_single(payload: str | None, count: int, dedupe_key: str | None, idempotency_key: str | None) -> None:
@@ -108,113 +199,10 @@ def _refuse_single(payload: str | None, count: int, dedupe_key: str | None, idem
         raise UsageError(f"{names[0]} does not go with --from: write it into the lines")
 
 
-def _named(stream: IO[bytes], source: str, options: Mapping[str, Any], task: str | None) -> Iterator[Chunk]:
-    return lines.chunks(stream, "stdin" if source == "-" else source, options, task)
-
-
-def _one(task: str | None, payload: str | None, options: Mapping[str, Any]) -> Any:
+def _one(task: str | None, payload: str | None, options: Mapping[str, Any]) -> NewTask:
     if task is None:
         raise UsageError("name a task, or give --from FILE (see fleet enqueue --help)")
-    return new_task(task, {} if payload is None else decode_object(payload, "--payload"), options)
-
-
-@dataclass
-class Sent:
-    """What was enqueued.
-
-    Attributes:
-        ids: one id per input, in input order.
-        existing: the ids that a key met.
-        names: the handlers' names.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    existing: list[int] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-
-
-def _send(
-    chunks: Iterable[Chunk],
-    db_path: str | None,
-    strict: bool,
-    total: int | None,
-    amount: Callable[[Chunk], int],
-) -> Sent:
-    """Enqueue chunk after chunk, each in one transaction; what fails later leaves the earlier ones enqueued."""
-    # The first chunk is read before the database is opened: bad input makes no file.
-    chunks = iter(chunks)
-    ready = list(itertools.islice(chunks, 1))
-    sent = Sent()
-    with opened(db_path, create=not strict) as storage, _telling_what_was_sent(sent):
-        offers = _Offers(storage)
-        with lines.progress(total, "tasks") as advance:
-            for chunk in itertools.chain(ready, chunks):
-                names = {task.task for task in chunk.tasks}
-                if strict:
-                    offers.refuse_unknown(names)
-                enqueued = storage.queue.enqueue(chunk.tasks)
-                sent.ids += enqueued.ids
-                sent.existing += enqueued.existing
-                sent.names |= names
-                advance(amount(chunk))
-        offers.warn(sent.names)
-    return sent
-
-
-@contextmanager
-def _telling_what_was_sent(sent: Sent) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        if sent.ids:
-            note(f"{len(sent.ids)} tasks were enqueued before this (ids {sent.ids[0]} to {sent.ids[-1]})")
-        raise
-
-
-class _Offers:
-    """Who would run a task: what live workers offer, and what any worker ever registered."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._sight: Sight | None = None
-
-    @property
-    def sight(self) -> Sight:
-        if self._sight is None:
-            from fleet.monitoring.observe import observe_workers
-            from fleet.process import is_dead
-
-            self._sight = observe_workers(self._storage, is_dead)
-        return self._sight
-
-    def unknown(self, names: set[str]) -> list[str]:
-        from fleet.worker.handlers.builtin import BUILTINS
-
-        rest = names - {handler.name for handler in BUILTINS}
-        if rest:
-            rest -= {handler.name for handler in self._storage.queue.handlers()} | self.sight.offered()
-        return sorted(rest)
-
-    def refuse_unknown(self, names: set[str]) -> None:
-        unknown = self.unknown(names)
-        if unknown:
-            raise UsageError(
-                f"task {unknown[0]!r}: no worker offers it, and none ever did: "
-                "start a worker that has it, check the spelling (fleet handlers), or leave out --strict"
-            )
-
-    def warn(self, names: set[str]) -> None:
-        from fleet.monitoring.findings import why_nothing_runs
-
-        unknown = self.unknown(names)
-        for name in unknown:
-            warn(f"task {name!r}: no worker offers it, and none ever did: it stays pending until one does")
-        reason = why_nothing_runs(self.sight)
-        if reason is not None:
-            warn(f"nothing will run this: {reason}: run fleet-scaler --target-workers N, or fleet-worker")
-        elif self.sight.claiming():
-            for name in sorted(names - self.sight.offered() - set(unknown)):
-                warn(f"task {name!r}: no live worker offers it now")
+    return new_task(task, _object(payload, "--payload"), options)
 
 
 def _report(sent: Sent, as_json: bool) -> None:

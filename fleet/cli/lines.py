@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from fleet.domain.jsontext import decode_object
 from fleet.domain.task import NewTask
-from fleet.enqueuing import new_task
+from fleet.enqueuing import Refs, described
 from fleet.errors import FleetError, UsageError
 
 CHUNK_TASKS = 1_000
@@ -26,11 +26,13 @@ class Chunk:
 
     Attributes:
         first: the number of its first line.
+        last: the number of its last line.
         tasks: the tasks.
         size: the bytes of input that they took.
     """
 
     first: int
+    last: int = 0
     tasks: list[NewTask] = field(default_factory=list)
     size: int = 0
 
@@ -67,7 +69,7 @@ def size_of(stream: IO[bytes]) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def chunks(stream: IO[bytes], name: str, defaults: Mapping[str, Any], task: str | None) -> Iterator[Chunk]:
+def chunks(stream: IO[bytes], name: str, defaults: Mapping[str, Any], task: str | None, refs: Refs) -> Iterator[Chunk]:
     """Return the tasks of the lines, in chunks; a chunk comes only when all its lines are good.
 
     Args:
@@ -75,6 +77,7 @@ def chunks(stream: IO[bytes], name: str, defaults: Mapping[str, Any], task: str 
         name: the file's name, for messages.
         defaults: options of lines that do not give them.
         task: the handler of lines that name none.
+        refs: the names of earlier lines' tasks; who enqueues a chunk tells it the ids.
 
     Raises:
         UsageError: a line is not a task; the message names it.
@@ -82,8 +85,9 @@ def chunks(stream: IO[bytes], name: str, defaults: Mapping[str, Any], task: str 
     chunk = Chunk(first=1)
     for number, line in enumerate(_lines(stream, name), start=1):
         chunk.size += len(line)
+        chunk.last = number
         if line.strip():
-            chunk.tasks.append(_task(line, f"{name} line {number}", defaults, task))
+            chunk.tasks.append(_task(line, f"{name} line {number}", defaults, task, refs))
         if chunk.is_full:
             yield chunk
             chunk = Chunk(first=number + 1)
@@ -100,40 +104,20 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
         yield line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
-def _task(line: bytes, place: str, defaults: Mapping[str, Any], task: str | None) -> NewTask:
+def _task(line: bytes, place: str, defaults: Mapping[str, Any], task: str | None, refs: Refs) -> NewTask:
     try:
-        return task_of(decode_object(line.decode(), "it"), defaults, task)
+        return refs.admit(described(decode_object(line.decode(), "it"), defaults, task))
     except UnicodeDecodeError:
         raise UsageError(f"{place}: not UTF-8") from None
     except FleetError as error:
         raise UsageError(f"{place}: {error}") from None
 
 
-def task_of(value: Mapping[str, Any], defaults: Mapping[str, Any], task: str | None) -> NewTask:
-    """Return the task that a line's object describes.
-
-    Args:
-        value: the object.
-        defaults: options used where the object gives none.
-        task: the handler used where the object names none.
-
-    Raises:
-        UsageError: it names no handler, an unknown option, or a value that makes no sense.
-    """
-    options = {name: item for name, item in value.items() if name not in ("task", "payload") and item is not None}
-    name = value.get("task", task)
-    if not isinstance(name, str):
-        raise UsageError('it names no task: write {"task": "NAME", "payload": {...}}')
-    if "at" in options or "delay" in options:
-        defaults = {key: item for key, item in defaults.items() if key not in ("at", "delay")}
-    payload = value.get("payload")
-    return new_task(name, {} if payload is None else payload, {**defaults, **options})
-
-
 def repeated(task: NewTask, count: int) -> Iterator[Chunk]:
     """Return `count` copies of a task, in chunks."""
     for first in range(0, count, CHUNK_TASKS):
-        yield Chunk(first + 1, [task] * min(CHUNK_TASKS, count - first))
+        size = min(CHUNK_TASKS, count - first)
+        yield Chunk(first + 1, first + size, [task] * size)
 
 
 @contextmanager

@@ -7,14 +7,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fleet.cli import database, enqueue, queue, registry
+from fleet.cli import batches, database, enqueue, handlers, limits, orders, pauses, queue, registry, schedules
 from fleet.cli.common import new_app, run_command
 
 app = new_app("A worker fleet with nothing but a database between its parts.")
-database.add_commands(app)
-enqueue.add_commands(app)
-queue.add_commands(app)
-registry.add_commands(app)
+for commands in (database, enqueue, queue, batches, pauses, limits, schedules, handlers, registry):
+    commands.add_commands(app)
+orders.add_commands(queue.task_app)
 
 
 def _print_version(wanted: bool) -> None:

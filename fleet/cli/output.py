@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 from fleet.errors import FleetError
 
@@ -36,15 +36,27 @@ def _fill_closed_streams() -> None:
 
 
 def finished(code: int) -> int:
-    """Flush what was printed; where the reader has gone, let nothing complain about it at exit."""
-    output = sys.__stdout__
-    try:
-        if output is not None:
-            output.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return code or (1 if isinstance(error, BrokenPipeError) else _unprinted(error))
+    """Flush what was printed; where the reader has gone or the device is full, let nothing complain about it at exit.
+
+    The interpreter would end with a code of its own when it cannot flush a stream.
+    """
+    error = _flush(sys.__stdout__, 1)
+    if error is not None and code == 0:
+        code = 1 if isinstance(error, BrokenPipeError) else _unprinted(error)
+    _flush(sys.__stderr__, 2)
     return code
+
+
+def _flush(stream: TextIO | None, descriptor: int) -> OSError | None:
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        return error
+    return None
 
 
 def guarded(call: Callable[[], int]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.cli.common import (
+    LARGEST_ID,
     DatabaseOption,
     JsonOption,
     duration,
@@ -20,17 +21,15 @@ from fleet.cli.common import (
     print_table,
     stored_text,
 )
-from fleet.cli.rows import task_document, task_row
+from fleet.cli.rows import attempt_row, parent_row, task_document, task_row
 from fleet.clock import SystemClock
 from fleet.domain.durations import format_seconds
-from fleet.domain.task import TaskFilter, TaskStatus
+from fleet.domain.task import BlockedReason, TaskFilter, TaskStatus
 from fleet.errors import WaitTimeout
 
 if TYPE_CHECKING:
     from fleet.domain.task import TaskRecord
     from fleet.storage.interfaces import Storage
-
-LARGEST_ID = 2**63 - 1
 
 task_app = new_app("One task.")
 
@@ -89,9 +88,19 @@ def _print_tasks(rows: list[dict[str, Any]]) -> None:
     )
 
 
+_WAITS = {
+    BlockedReason.PARENTS: "what it depends on",
+    BlockedReason.LIMIT: "the limit of its key",
+    BlockedReason.BATCH: "its batch to end",
+    BlockedReason.RATE: "the rate of its key",
+}
+
+
 def _remark(row: dict[str, Any]) -> str | None:
     if row["error"]:
         return str(row["error"])
+    if row["blocked_reason"]:
+        return f"waits for {_WAITS.get(row['blocked_reason'], row['blocked_reason'])}"
     if row["status"] != TaskStatus.RUNNING or row["progress"] is None:
         return None
     return f"{row['progress']:.0%} {row['progress_text'] or ''}".strip()
@@ -99,18 +108,40 @@ def _remark(row: dict[str, Any]) -> str | None:
 
 @task_app.command()
 def show(task_id: TaskId, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Show all of one task."""
-    from fleet.handle import found
-
+    """Show all of one task: what it depends on, its stored steps, and its attempts that did not succeed, too."""
     with opened(db_path, read_only=True) as storage:
-        document = task_document(found(storage, task_id), storage.now())
+        document = _whole(storage, task_id)
     if as_json:
         print_json(document)
         return
+    parents, attempts = document.pop("parents"), document.pop("attempts")
     width = max(map(len, document))
     for name, value in document.items():
-        if value not in (None, {}) or name == "payload":
+        if value not in (None, {}, [], False) or name == "payload":
             print(f"{name:<{width}}  {_shown(value)}")
+    if parents:
+        print()
+        columns = ["id", "task", "status", "error"]
+        print_table(["DEPENDS ON", "TASK", "STATUS", "ERROR"], [[row[name] for name in columns] for row in parents])
+    if attempts:
+        print()
+        columns = ["attempt", "outcome", "worker", "started_at", "ended_at", "error_kind", "error"]
+        print_table([_heading(name) for name in columns], [[row[name] for name in columns] for row in attempts])
+
+
+def _whole(storage: Storage, task_id: int) -> dict[str, Any]:
+    from fleet.handle import found
+
+    return {
+        **task_document(found(storage, task_id), storage.now()),
+        "parents": [parent_row(parent) for parent in storage.queue.parents(task_id)],
+        "steps": sorted(storage.queue.steps(task_id)),
+        "attempts": [attempt_row(attempt) for attempt in storage.queue.attempts(task_id)],
+    }
+
+
+def _heading(column: str) -> str:
+    return column.removesuffix("_at").replace("_", " ").upper()
 
 
 def _shown(value: Any) -> str:

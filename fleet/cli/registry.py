@@ -1,4 +1,4 @@
-"""`fleet workers`, `fleet groups`, `fleet handlers`, `fleet status`."""
+"""`fleet workers`, `fleet groups`, `fleet status`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="Show what has ended, too
 
 def add_commands(app: typer.Typer) -> None:
     """Add these commands to `fleet`."""
-    for command in (workers, groups, handlers, status):
+    for command in (workers, groups, status):
         app.command()(command)
 
 
@@ -88,43 +88,6 @@ def groups(everything: AllOption = False, db_path: DatabaseOption = None, as_jso
             [[row[name] for name in columns] for row in rows],
             widest=120,
         )
-
-
-def handlers(db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """List handlers that workers have registered, and how many live workers offer each."""
-    with opened(db_path, read_only=True) as storage:
-        rows = _handler_rows(storage)
-    if as_json:
-        print_json(rows)
-        return
-    columns = ["name", "queue", "requires", "max_attempts", "timeout_seconds", "workers", "signature"]
-    print_table(
-        [name.upper() for name in columns],
-        [[_named(row[name]) if name == "requires" else row[name] for name in columns] for row in rows],
-    )
-
-
-def _handler_rows(storage: Storage) -> list[dict[str, Any]]:
-    from fleet.monitoring.observe import observe_workers
-    from fleet.process import is_dead
-    from fleet.worker.handlers.builtin import BUILTINS
-
-    sight = observe_workers(storage, is_dead)
-    known = {handler.name: handler.defaults for handler in BUILTINS}
-    known.update({handler.name: handler for handler in storage.queue.handlers()})
-    return [
-        {
-            "name": name,
-            "queue": defaults.queue,
-            "requires": None if defaults.requires is None else dict(defaults.requires),
-            "max_attempts": defaults.max_attempts,
-            "timeout_seconds": defaults.timeout,
-            "retry": None if defaults.retry is None else defaults.retry.as_json(),
-            "signature": defaults.signature,
-            "workers": sum(1 for worker in sight.live() if name in worker.handlers),
-        }
-        for name, defaults in sorted(known.items())
-    ]
 
 
 def _named(capabilities: Mapping[str, float] | None) -> str | None:

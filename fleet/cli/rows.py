@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleet.domain.execution import AttemptRecord
     from fleet.domain.group import GroupRecord
-    from fleet.domain.task import TaskRecord
+    from fleet.domain.task import ParentResult, TaskRecord
 
 
 def plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,6 +66,15 @@ def task_row(task: TaskRecord, now: datetime) -> dict[str, Any]:
         "idempotency_key": task.idempotency_key,
         "claim_token": task.claim_token,
         "incarnation": task.incarnation,
+        "blocked_reason": task.blocked_reason,
+        "deadline_at": task.deadline_at,
+        "concurrency_key": task.concurrency_key,
+        "dedupe_scope": task.dedupe_scope,
+        "batch_id": task.batch_id,
+        "parent_id": task.parent_id,
+        "cancel_requested": task.cancel_requested,
+        "avoid_worker": task.avoid_worker,
+        "prefers": dict(task.prefers),
     }
 
 
@@ -75,6 +85,31 @@ def task_document(task: TaskRecord, now: datetime) -> dict[str, Any]:
         "payload": value_of(task.payload_json),
         "result": value_of(task.result_json),
         "traceback": task.traceback,
+    }
+
+
+def parent_row(parent: ParentResult) -> dict[str, Any]:
+    """Return a task that another depends on."""
+    return {"id": parent.task_id, "task": parent.task, "status": parent.status.value, "error": parent.error}
+
+
+def attempt_row(attempt: AttemptRecord) -> dict[str, Any]:
+    """Return an execution that did not succeed, with the columns of `work_attempt`."""
+    return {
+        "task_id": attempt.task_id,
+        "claim_token": attempt.claim_token,
+        "attempt": attempt.attempt,
+        "worker": attempt.worker,
+        "incarnation": attempt.incarnation,
+        "outcome": attempt.outcome.value,
+        "error": attempt.error,
+        "error_kind": attempt.error_kind,
+        "traceback": attempt.traceback,
+        "exit_code": attempt.exit_code,
+        "signal": attempt.signal,
+        "peak_memory_mb": attempt.peak_memory_mb,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
     }
 
 

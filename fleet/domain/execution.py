@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from fleet.domain.jsontext import printable
@@ -99,12 +100,29 @@ class Failure:
         error: one line for people.
         traceback: the traceback's text, if there is one.
         final: whether no retry can help.
+        retry_in: seconds until the next attempt, where the handler has said so.
     """
 
     kind: str
     error: str
     traceback: str | None = None
     final: bool = False
+    retry_in: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """How an execution ended that neither succeeded nor failed.
+
+    Attributes:
+        status: `cancelled`, `scheduled` (snoozed), or `pending` (given back).
+        reason: one line for people.
+        retry_in: seconds until it is tried again, when snoozed.
+    """
+
+    status: TaskStatus
+    reason: str
+    retry_in: float | None = None
 
 
 def done(claimed: ClaimedTask, result_json: str | None, seconds: float, ago: float) -> Finish:
@@ -118,7 +136,7 @@ def failed(claimed: ClaimedTask, failure: Failure, seconds: float, ago: float, r
     delay = None
     if retry:
         policy = RetryPolicy.from_json(_loads(claimed.retry_json))
-        delay = policy.delay(claimed.attempt, random)
+        delay = policy.delay(claimed.attempt, random) if failure.retry_in is None else failure.retry_in
     return Finish(
         claimed.fence,
         TaskStatus.SCHEDULED if retry else TaskStatus.FAILED,
@@ -126,6 +144,23 @@ def failed(claimed: ClaimedTask, failure: Failure, seconds: float, ago: float, r
         error_kind=printable(failure.kind, 100),
         traceback=failure.traceback and printable(failure.traceback, MAX_TRACEBACK_CHARACTERS),
         retry_in=delay,
+        seconds=seconds,
+        started_seconds_ago=ago,
+    )
+
+
+def withdrawn(claimed: ClaimedTask, withdrawal: Withdrawal, seconds: float, ago: float) -> Finish:
+    """Return the record of an execution that its handler has ended for another reason than success or failure."""
+    cancelled = withdrawal.status is TaskStatus.CANCELLED
+    given_back = withdrawal.status is TaskStatus.PENDING
+    return Finish(
+        claimed.fence,
+        withdrawal.status,
+        error=None if withdrawal.status is TaskStatus.SCHEDULED else printable(withdrawal.reason, MAX_ERROR_CHARACTERS),
+        error_kind={TaskStatus.CANCELLED: "cancelled", TaskStatus.PENDING: "stopped"}.get(withdrawal.status),
+        retry_in=withdrawal.retry_in,
+        attempt_back=not cancelled,
+        interruption=given_back,
         seconds=seconds,
         started_seconds_ago=ago,
     )
@@ -175,3 +210,49 @@ class ClaimReply:
     accepted: frozenset[Fence] = field(default_factory=frozenset)
     max_lane_id: int = 0
     status: str | None = None
+
+
+class Outcome(StrEnum):
+    """How an attempt went that did not succeed."""
+
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """A row of `work_attempt`: one execution that did not succeed.
+
+    Attributes:
+        task_id: the task.
+        claim_token: of that execution.
+        attempt: which attempt it was, from 1.
+        worker: who executed it.
+        incarnation: the worker's life.
+        outcome: how it went.
+        error: one line.
+        error_kind: the exception's name, or `timeout`, `killed`, ...
+        traceback: for people.
+        exit_code: of the worker that died of it.
+        signal: of the worker that died of it.
+        peak_memory_mb: of the worker that died of it.
+        started_at: when its execution began.
+        ended_at: when it ended.
+    """
+
+    task_id: int
+    claim_token: int
+    attempt: int
+    worker: str | None
+    incarnation: str | None
+    outcome: Outcome
+    error: str | None
+    error_kind: str | None
+    traceback: str | None
+    exit_code: int | None
+    signal: int | None
+    peak_memory_mb: float | None
+    started_at: datetime | None
+    ended_at: datetime

@@ -15,6 +15,9 @@ from fleet.errors import PayloadError
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
 MAX_INTEGER_DIGITS = 400
+MAX_PATH_CHARACTERS = 80
+
+_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
@@ -29,7 +32,7 @@ def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
         PayloadError: it is not JSON, not finite, too deep or too large; the message names the path.
     """
     _check(value, what, "$", 0)
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = _ENCODER.encode(value)
     if len(text) > limit:
         raise PayloadError(f"{what} of {len(text)} bytes: at most {limit} are stored; store a path or a key instead")
     return text
@@ -37,13 +40,13 @@ def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
 
 def _check(value: Any, what: str, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise PayloadError(f"{what} is nested deeper than {MAX_DEPTH} levels at {path[:80]}")
+        raise PayloadError(f"{what} is nested deeper than {MAX_DEPTH} levels at {_cut(path)}")
     if isinstance(value, str):
         _check_text(value, what, path)
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise PayloadError(f"{what}: key {key!r} at {path} is not a string")
+                raise PayloadError(f"{what}: key {key!r} at {_cut(path)} is not a string")
             _check_text(key, what, path)
             _check(item, what, f"{path}.{key}", depth + 1)
     elif isinstance(value, list | tuple):
@@ -51,19 +54,23 @@ def _check(value: Any, what: str, path: str, depth: int) -> None:
             _check(item, what, f"{path}[{position}]", depth + 1)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise PayloadError(f"{what}: {value!r} at {path} is not a JSON number")
+            raise PayloadError(f"{what}: {value!r} at {_cut(path)} is not a JSON number")
     elif isinstance(value, int):
         if value.bit_length() > MAX_INTEGER_DIGITS * 3:
-            raise PayloadError(f"{what}: the integer at {path} has more than {MAX_INTEGER_DIGITS} digits")
+            raise PayloadError(f"{what}: the integer at {_cut(path)} has more than {MAX_INTEGER_DIGITS} digits")
     elif value is not None:
-        raise PayloadError(f"{what}: {type(value).__name__} at {path} is not JSON")
+        raise PayloadError(f"{what}: {type(value).__name__} at {_cut(path)} is not JSON")
+
+
+def _cut(path: str) -> str:
+    return path if len(path) <= MAX_PATH_CHARACTERS else path[: MAX_PATH_CHARACTERS - 1] + "…"
 
 
 def _check_text(text: str, what: str, path: str) -> None:
     if "\0" in text:
-        raise PayloadError(f"{what}: the text at {path} contains NUL")
+        raise PayloadError(f"{what}: the text at {_cut(path)} contains NUL")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise PayloadError(f"{what}: the text at {path} contains a lone surrogate")
+        raise PayloadError(f"{what}: the text at {_cut(path)} contains a lone surrogate")
 
 
 def decode(text: str, what: str) -> Any:
@@ -74,10 +81,18 @@ def decode(text: str, what: str) -> Any:
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise PayloadError(f"{what} is not valid JSON: {error}") from None
+    except RecursionError:
+        raise PayloadError(f"{what} is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as error:
+        raise PayloadError(f"{what} is not valid JSON: {_reason(error)}") from None
     _check(value, what, "$", 0)
     return value
+
+
+def _reason(error: ValueError) -> str:
+    # Python's own limit comes first for the longest integers, with advice that does not help here.
+    too_long = str(error).startswith("Exceeds the limit")
+    return f"an integer has more than {MAX_INTEGER_DIGITS} digits" if too_long else str(error)
 
 
 def decode_object(text: str, what: str) -> dict[str, Any]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleet.errors import UsageError
 
 MAX_CAPABILITY_SETS = 1_000
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,99}")
+
+
+LaneClaim = tuple[int, int, int]
+"""(lane id, tier, 1 when the lane prefers what the worker does not offer): what a claim names."""
+
+PREFERENCE_WAIT = 5.0
+"""Seconds for which a task waits for a worker that offers what it prefers; then any takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,7 @@ class Lane:
         task: the handler's name.
         requires: what a worker must offer.
         assigned_worker: the only worker that may claim, or "" for any.
+        prefers: what a worker should offer.
     """
 
     lane_id: int
@@ -31,6 +39,7 @@ class Lane:
     task: str
     requires: Mapping[str, float]
     assigned_worker: str = ""
+    prefers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +73,19 @@ def satisfies(offer: Mapping[str, float], requires: Mapping[str, float]) -> bool
     return all(offer.get(name, 0) >= quantity for name, quantity in requires.items())
 
 
-def tiers(lanes: Iterable[Lane], offer: Offer, random: Callable[[], float]) -> tuple[tuple[int, int], ...]:
-    """Return (lane id, tier) for every lane that `offer` serves: lower tiers are claimed from first.
+def tiers(lanes: Iterable[Lane], offer: Offer, random: Callable[[], float]) -> tuple[LaneClaim, ...]:
+    """Return what a claim names of every lane that `offer` serves: lower tiers are claimed from first.
 
     Without queues every lane is in tier 0, so that rank alone decides. Several queues are tiers in the order given;
     queues with weights are put in a random order in which a queue comes first in proportion to its weight
     (Efraimidis & Spirakis, "Weighted random sampling with a reservoir", 2006).
     """
     order = _queue_order(offer.queues, random)
-    return tuple((lane.lane_id, order.get(lane.queue, 0)) for lane in lanes if offer.serves(lane))
+    return tuple(
+        (lane.lane_id, order.get(lane.queue, 0), int(not satisfies(offer.capabilities, lane.prefers)))
+        for lane in lanes
+        if offer.serves(lane)
+    )
 
 
 def _queue_order(queues: tuple[tuple[str, float], ...], random: Callable[[], float]) -> dict[str, int]:
@@ -92,6 +105,13 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
+def check_capability(name: str) -> str:
+    """Return `name`, or raise UsageError when it cannot name a capability."""
+    if name == _PREFERS:
+        raise UsageError("capability 'prefers': this word is taken: use another name")
+    return check_name("capability", name)
+
+
 def parse_capabilities(text: str) -> dict[str, float]:
     """Return what `gpu,mem=16` says, as quantities by name; a name alone counts 1.
 
@@ -101,7 +121,7 @@ def parse_capabilities(text: str) -> dict[str, float]:
     offers: dict[str, float] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, separator, quantity = part.partition("=")
-        offers[check_name("capability", name.strip())] = quantity_of(name, quantity if separator else "1")
+        offers[check_capability(name.strip())] = quantity_of(name, quantity if separator else "1")
     return offers
 
 
@@ -116,15 +136,30 @@ def quantity_of(name: str, value: object) -> float:
     return int(number) if number.is_integer() else number
 
 
-def capability_key(requires: Mapping[str, float]) -> str:
-    """Return the canonical text of a capability set: equal sets have equal keys."""
-    return json.dumps(dict(requires), sort_keys=True, separators=(",", ":"))
+_PREFERS = "prefers"
+
+
+def capability_key(requires: Mapping[str, float], prefers: Mapping[str, float] | None = None) -> str:
+    """Return the canonical text of a capability set: equal sets have equal keys.
+
+    Preferences stand in it as an object under `prefers`, which no capability may be called.
+    """
+    value = {**requires, **({_PREFERS: dict(prefers)} if prefers else {})}
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def requires_of(key: str) -> dict[str, float]:
     """Return the capability set of a canonical key; an unreadable one requires what nobody offers."""
     try:
         value = json.loads(key)
-        return {str(name): float(quantity) for name, quantity in value.items()}
+        return {str(name): float(quantity) for name, quantity in value.items() if not isinstance(quantity, dict)}
     except (ValueError, AttributeError, TypeError):
         return {"unreadable-requires": float("inf")}
+
+
+def prefers_of(key: str) -> dict[str, float]:
+    """Return the preferences of a canonical key; unreadable ones are none."""
+    try:
+        return {str(name): float(quantity) for name, quantity in json.loads(key).get(_PREFERS, {}).items()}
+    except (ValueError, AttributeError, TypeError):
+        return {}

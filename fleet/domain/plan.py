@@ -6,10 +6,13 @@ draining was told to go, and is neither supply nor surplus.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.domain.group import BOOTING, LIVE_GROUPS, GroupRecord, GroupStatus
+from fleet.domain.lanes import Lane, Offer
 from fleet.domain.policies import policy
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.domain.worker import WorkerRecord, WorkerStatus
@@ -127,7 +130,7 @@ def decide(snapshot: Snapshot) -> Plan:
     desired, clamps = _clamped(advice.workers, settings)
     reasons = [advice.reason, *clamps, *snapshot.notes]
     starts = _starts(snapshot, desired - supply.total, reasons)
-    shrink = _shrink(supply, supply.total - desired)
+    shrink = _shrink(supply, supply.total - desired, snapshot.wanted)
     ready = len(supply.workers)
     return Plan(
         pool=snapshot.pool,
@@ -210,11 +213,11 @@ class _Shrink:
     drains: list[DrainWorker] = field(default_factory=list)
 
 
-def _shrink(supply: _Supply, surplus: int) -> _Shrink:
+def _shrink(supply: _Supply, surplus: int, wanted: Sequence[Lane]) -> _Shrink:
     """Take `surplus` away: first launches that have not come up, then idle workers, then busy ones."""
     sizes = {group.group_id: supply.size(group) for group in supply.groups}
     surplus = _withdraw_launches(supply, sizes, surplus)
-    drains = _drains(supply, sizes, surplus)
+    drains = _drains(supply, sizes, surplus, wanted)
     shrink = _Shrink(drains=drains)
     for group in supply.groups:
         before, after = group.target_size, min(group.target_size, sizes[group.group_id])
@@ -237,15 +240,39 @@ def _withdraw_launches(supply: _Supply, sizes: dict[str, int], surplus: int) -> 
     return surplus
 
 
-def _drains(supply: _Supply, sizes: dict[str, int], surplus: int) -> list[DrainWorker]:
-    """Lower `sizes` by workers to drain: idle ones first, and of those the ones that came last (coldest caches)."""
+def _drains(supply: _Supply, sizes: dict[str, int], surplus: int, wanted: Sequence[Lane]) -> list[DrainWorker]:
+    """Lower `sizes` by workers to drain: idle ones first, and of those the ones that came last (coldest caches).
+
+    Whoever alone serves a lane in which tasks wait goes after all others.
+    """
     candidates = sorted(supply.workers, key=_started, reverse=True)
     candidates.sort(key=_is_busy)
-    chosen = candidates[: max(0, surplus)]
+    chosen = _spare_first(candidates, wanted)[: max(0, surplus)]
     for worker in chosen:
         if worker.group_id in sizes:
             sizes[worker.group_id] -= 1
     return [DrainWorker(w.worker_id, w.incarnation, w.group_id, not _is_busy(w)) for w in chosen]
+
+
+def _spare_first(candidates: Sequence[WorkerRecord], wanted: Sequence[Lane]) -> list[WorkerRecord]:
+    """Return the candidates in their order, but last those without whom a wanted lane would have nobody."""
+    if not wanted:
+        return list(candidates)
+    serves = [[place for place, lane in enumerate(wanted) if _offer(worker).serves(lane)] for worker in candidates]
+    left = Counter(place for places in serves for place in places)
+    spare, needed = [], []
+    for worker, places in zip(candidates, serves, strict=True):
+        if any(left[place] == 1 for place in places):
+            needed.append(worker)
+            continue
+        left.subtract(places)
+        spare.append(worker)
+    return spare + needed
+
+
+def _offer(worker: WorkerRecord) -> Offer:
+    queues = tuple((queue, 0.0) for queue in worker.queues)
+    return Offer(worker.worker_id, frozenset(worker.handlers), queues, worker.capabilities)
 
 
 def _is_busy(worker: WorkerRecord) -> bool:

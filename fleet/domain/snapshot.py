@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.domain.group import GroupRecord
+from fleet.domain.lanes import Lane
 from fleet.domain.liveness import Gap
 from fleet.domain.worker import WorkerRecord
 
@@ -64,6 +65,8 @@ class Snapshot:
         running: running tasks in all queues.
         adapter: the adapter that would start workers.
         gap: the last gap between maintenance passes.
+        notes: reasons that the plan repeats.
+        wanted: lanes in which tasks wait, or are due soon: who alone serves one is the last to go.
     """
 
     now: datetime
@@ -78,3 +81,4 @@ class Snapshot:
     adapter: AdapterState
     gap: Gap | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
+    wanted: tuple[Lane, ...] = ()

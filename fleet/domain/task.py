@@ -235,3 +235,41 @@ class QueueCounts:
     pending: int = 0
     running: int = 0
     oldest_pending_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParentResult:
+    """A task that another depends on, as the one that depends on it sees it.
+
+    Attributes:
+        task_id: the parent.
+        task: its handler's name.
+        status: its status now.
+        result_json: its result as JSON text, once it is done.
+        error: one line, when it ended without success.
+    """
+
+    task_id: int
+    task: str
+    status: TaskStatus
+    result_json: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an operator's order did to one task.
+
+    Attributes:
+        task_id: the task.
+        before: its status as it was found; None when there is no such task.
+        after: its status now.
+        text: one line for people.
+        obeyed: whether the order is carried out, or will be.
+    """
+
+    task_id: int
+    before: TaskStatus | None
+    after: TaskStatus | None
+    text: str
+    obeyed: bool

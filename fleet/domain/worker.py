@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from fleet.domain.execution import Fence
 from fleet.domain.lifecycle import LifeCycle
 from fleet.domain.liveness import ProcessIdentity
 
@@ -170,6 +171,7 @@ class BeatReply:
         lost_tasks: held tasks whose row no longer names this claim: stop executing them.
         released_tasks: rows that ran in this worker's name without being held (a claim whose reply was lost) and are
             back in the queue.
+        cancelled_tasks: claims of tasks whose end is asked for.
     """
 
     worker_id: str
@@ -180,3 +182,4 @@ class BeatReply:
     drain_deadline_at: datetime | None = None
     lost_tasks: tuple[int, ...] = ()
     released_tasks: tuple[int, ...] = ()
+    cancelled_tasks: tuple[Fence, ...] = ()

@@ -92,7 +92,7 @@ class _Pass:
 
     def run(self) -> MaintenanceReport:
         rescued = self._step("rescue", self._rescue)
-        promoted = self._step("promote", lambda: self._count(self.storage.queue.promote, PROMOTE_BATCH))
+        promoted = self._step("promote", lambda: self._count(self.storage.queue.advance, PROMOTE_BATCH))
         failed = self._step("failed launches", lambda: fail_dead_launches(self.storage, self.proven_dead))
         expired = self._step("expire", lambda: self.storage.control.expire(self.current.gap, self.proven_dead))
         pruned = [self._step(f"prune {name}", prune) for name, prune in self._prunes()]

@@ -4,54 +4,80 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from fleet.domain.execution import Claimant, ClaimedTask
+from fleet.domain.lanes import PREFERENCE_WAIT, LaneClaim
+from fleet.domain.task import TaskStatus
+from fleet.storage import deadlines
 from fleet.storage.database import Transaction
+from fleet.storage.guards import leaving
+from fleet.storage.limits import KeyGate
+from fleet.storage.parameters import by_ids, ids_json
 from fleet.storage.rows import CLAIMED_COLUMNS, claimed_of
 from fleet.storage.sql import Statement
 
 # A status that is a bound parameter would keep SQLite from using the partial index: literals throughout.
 
 _PASSED_OVER = "(avoid_worker IS NULL OR avoid_worker <> :worker OR available_at <= :avoided_until)"
+# A task that prefers other workers waits a moment for them. Only the first of a lane is asked: to look further would
+# cost as much as the backlog is long.
+_WAITED = "coalesce({q}.available_at, {q}.created_at) <= :preferred_until"
+_WHAT = "attempt + 1 < max_attempts AND interruptions = 0 AND concurrency_key IS NULL"
 
 _NEXT = Statement(
     f"""
-    SELECT q.id, q.attempt + 1 < q.max_attempts AND q.interruptions = 0
+    SELECT q.id, {_WHAT}, q.concurrency_key, q.deadline_at IS NOT NULL AND q.deadline_at <= :now
     FROM json_each(:lanes) j JOIN work_queue q ON q.id IN (
         SELECT w.id FROM work_queue w
         WHERE w.status = 'pending' AND w.lane_id = json_extract(j.value, '$[0]') AND {_PASSED_OVER}
         ORDER BY w.rank, w.id LIMIT :limit)
+    WHERE json_extract(j.value, '$[2]') = 0 OR {_WAITED.format(q="q")}
     ORDER BY json_extract(j.value, '$[1]'), q.rank, q.id LIMIT :limit
     """,
     f"""
-    SELECT q.id, q.attempt + 1 < q.max_attempts AND q.interruptions = 0
+    SELECT q.id, {_WHAT}, q.concurrency_key, q.deadline_at IS NOT NULL AND q.deadline_at <= :now
     FROM json_array_elements(CAST(:lanes AS json)) AS j (value) CROSS JOIN LATERAL (
-        SELECT id, rank, attempt, max_attempts, interruptions FROM work_queue
+        SELECT id, rank, attempt, max_attempts, interruptions, concurrency_key, deadline_at, available_at, created_at
+        FROM work_queue
         WHERE status = 'pending' AND lane_id = CAST(j.value->>0 AS bigint) AND {_PASSED_OVER}
         ORDER BY rank, id LIMIT :limit FOR UPDATE SKIP LOCKED) q
+    WHERE j.value->>2 = '0' OR {_WAITED.format(q="q")}
     ORDER BY CAST(j.value->>1 AS int), q.rank, q.id LIMIT :limit
     """,
 )
 
+_FIRST = f"""SELECT w.available_at, w.created_at FROM work_queue w
+        WHERE w.status = 'pending' AND w.lane_id = {{lane}} AND {_PASSED_OVER} ORDER BY w.rank, w.id LIMIT 1"""
+_ANY_TEXT = """
+    SELECT 1 FROM {lanes} WHERE EXISTS (
+        SELECT 1 FROM ({first}) AS h WHERE {flag} OR {waited}) LIMIT 1
+    """
 _ANY = Statement(
-    f"""
-    SELECT 1 FROM json_each(:lanes) j WHERE EXISTS (
-        SELECT 1 FROM work_queue
-        WHERE status = 'pending' AND lane_id = json_extract(j.value, '$[0]') AND {_PASSED_OVER}) LIMIT 1
-    """,
-    f"""
-    SELECT 1 FROM json_array_elements(CAST(:lanes AS json)) AS j (value) WHERE EXISTS (
-        SELECT 1 FROM work_queue
-        WHERE status = 'pending' AND lane_id = CAST(j.value->>0 AS bigint) AND {_PASSED_OVER}) LIMIT 1
-    """,
+    _ANY_TEXT.format(
+        lanes="json_each(:lanes) j",
+        first=_FIRST.format(lane="json_extract(j.value, '$[0]')"),
+        flag="json_extract(j.value, '$[2]') = 0",
+        waited=_WAITED.format(q="h"),
+    ),
+    _ANY_TEXT.format(
+        lanes="json_array_elements(CAST(:lanes AS json)) AS j (value)",
+        first=_FIRST.format(lane="CAST(j.value->>0 AS bigint)"),
+        flag="j.value->>2 = '0'",
+        waited=_WAITED.format(q="h"),
+    ),
 )
 
-_STANDING_COLUMNS = """SELECT status, status = 'active' AND NOT paused AND lease_expires_at >= :now
-    FROM worker_registry WHERE worker_id = :worker AND incarnation = :incarnation"""
-_STANDING = Statement(_STANDING_COLUMNS)
-_STANDING_LOCKED = Statement(_STANDING_COLUMNS, f"{_STANDING_COLUMNS} FOR SHARE")
+_STANDING_TEXT = """SELECT w.status, w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :now,
+    (SELECT {collect}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue
+     WHERE s.paused AND (s.paused_until IS NULL OR s.paused_until > :now))
+    FROM worker_registry w WHERE w.worker_id = :worker AND w.incarnation = :incarnation"""
+_STANDING = Statement(_STANDING_TEXT.format(collect="json_group_array"), _STANDING_TEXT.format(collect="json_agg"))
+_STANDING_LOCKED = Statement(
+    _STANDING_TEXT.format(collect="json_group_array"), f"{_STANDING_TEXT.format(collect='json_agg')} FOR SHARE OF w"
+)
 
 _MAX_LANE = Statement("SELECT coalesce(max(lane_id), 0) FROM claim_lane")
 
@@ -59,20 +85,36 @@ _CLAIM = f"""
 UPDATE work_queue SET status = 'running', worker = :worker, incarnation = :incarnation,
     claim_token = claim_token + 1, attempt = attempt + 1, claimed_at = :now, started_at = {{started}},
     progress = NULL, progress_text = NULL, finished_at = NULL
-WHERE status = 'pending' AND id IN ({{ids}})
+WHERE {leaving(TaskStatus.PENDING, to=(TaskStatus.RUNNING,))} AND id IN {{ids}}
 RETURNING {CLAIMED_COLUMNS}
 """
-_IDS_SQLITE = "SELECT value FROM json_each(:ids)"
-_IDS_POSTGRESQL = "SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST(:ids AS json))"
-_CLAIM_ALONE = Statement(
-    _CLAIM.format(started=":now", ids=_IDS_SQLITE), _CLAIM.format(started=":now", ids=_IDS_POSTGRESQL)
-)
-_CLAIM_BATCH = Statement(
-    _CLAIM.format(started="NULL", ids=_IDS_SQLITE), _CLAIM.format(started="NULL", ids=_IDS_POSTGRESQL)
-)
+_CLAIM_ALONE = by_ids(_CLAIM.replace("{started}", ":now"))
+_CLAIM_BATCH = by_ids(_CLAIM.replace("{started}", "NULL"))
 _PAYLOAD = Statement("SELECT payload_json FROM work_payload WHERE task_id = :id")
 
-Lanes = Sequence[tuple[int, int]]
+_MOST_LOOKS = 50
+"""How often one claim looks again, after its first candidates turned out to be held by a limit, or too late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the database says of a claimant.
+
+    Attributes:
+        status: its stored status; None when the registry does not know this incarnation.
+        may_claim: whether it is active, not paused, and within its lease.
+        paused_lanes: lanes of queues that are paused now.
+    """
+
+    status: str | None
+    may_claim: bool
+    paused_lanes: frozenset[int] = frozenset()
+
+    def open(self, lanes: Sequence[LaneClaim]) -> Sequence[LaneClaim]:
+        """Return the lanes that may be claimed from."""
+        if not self.paused_lanes:
+            return lanes
+        return [lane for lane in lanes if lane[0] not in self.paused_lanes]
 
 
 def max_lane_id(transaction: Transaction) -> int:
@@ -80,8 +122,8 @@ def max_lane_id(transaction: Transaction) -> int:
     return int(transaction.value(_MAX_LANE))
 
 
-def standing(transaction: Transaction, claimant: Claimant, *, locked: bool) -> tuple[str | None, bool]:
-    """Return the claimant's stored status, and whether it may claim: active, not paused, within its lease.
+def standing(transaction: Transaction, claimant: Claimant, *, locked: bool) -> Standing:
+    """Return the claimant's standing.
 
     Locked, the row cannot be flagged before the claim commits (SQLite: the write lock; PostgreSQL: FOR SHARE).
     """
@@ -91,25 +133,66 @@ def standing(transaction: Transaction, claimant: Claimant, *, locked: bool) -> t
         incarnation=claimant.incarnation,
         now=transaction.now,
     )
-    return (rows[0][0], bool(rows[0][1])) if rows else (None, False)
+    if not rows:
+        return Standing(None, False)
+    status, may_claim, paused = rows[0]
+    return Standing(status, bool(may_claim), frozenset(_list(paused)))
 
 
-def anything_to_claim(transaction: Transaction, claimant: Claimant, lanes: Lanes) -> bool:
+def _list(value: Any) -> list[int]:
+    if value in (None, "[]"):
+        return []
+    return json.loads(value) if isinstance(value, str) else value  # type: ignore[no-any-return]
+
+
+def anything_to_claim(transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]) -> bool:
     """Return whether a claim would find a task: an idle worker only reads."""
-    return bool(lanes) and bool(transaction.rows(_ANY, lanes=json.dumps(lanes), **_avoided(transaction, claimant)))
+    return bool(lanes) and bool(transaction.rows(_ANY, lanes=json.dumps(lanes), **_times(transaction, claimant)))
 
 
-def take(transaction: Transaction, claimant: Claimant, lanes: Lanes, limit: int) -> tuple[ClaimedTask, ...]:
+def take(
+    transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim], limit: int
+) -> tuple[ClaimedTask, ...]:
     """Claim up to `limit` tasks; the caller has checked the claimant's standing in this transaction."""
     if not lanes or limit < 1:
         return ()
-    candidates = transaction.rows(_NEXT, lanes=json.dumps(lanes), limit=limit, **_avoided(transaction, claimant))
-    ids = _batch(candidates)
-    if not ids:
-        return ()
+    wanted = json.dumps(lanes)
+    gate = KeyGate(transaction)
+    for _ in range(_MOST_LOOKS):
+        candidates = transaction.rows(
+            _NEXT, lanes=wanted, limit=limit, now=transaction.now, **_times(transaction, claimant)
+        )
+        late = [row[0] for row in candidates if row[3]]
+        if late:
+            deadlines.fail(transaction, late)
+            continue
+        tasks = _first_free(transaction, gate, claimant, candidates)
+        if tasks or not candidates:
+            return tasks
+    return ()
+
+
+def _first_free(
+    transaction: Transaction, gate: KeyGate, claimant: Claimant, candidates: Sequence[tuple[Any, ...]]
+) -> tuple[ClaimedTask, ...]:
+    """Claim the first candidates that no limit holds; those that one holds are blocked by the way."""
+    refused: set[str] = set()
+    for place, (task_id, _, key, _) in enumerate(candidates):
+        if key is None:
+            return _claim(transaction, claimant, _batch(candidates[place:]))
+        if key not in refused and gate.start(key):
+            tasks = _claim(transaction, claimant, [task_id])
+            # Where a rate is limited, each start lets in the next.
+            gate.admit([key])
+            return tasks
+        refused.add(key)
+    return ()
+
+
+def _claim(transaction: Transaction, claimant: Claimant, ids: Sequence[int]) -> tuple[ClaimedTask, ...]:
     rows = transaction.rows(
         _CLAIM_ALONE if len(ids) == 1 else _CLAIM_BATCH,
-        ids=json.dumps(ids),
+        ids=ids_json(ids),
         worker=claimant.worker_id,
         incarnation=claimant.incarnation,
         now=transaction.now,
@@ -123,20 +206,21 @@ def _batch(candidates: Sequence[tuple[Any, ...]]) -> list[int]:
     """Return the leading tasks that may be claimed together.
 
     A task on its last attempt, or one that was interrupted before, comes alone: if it kills its worker, or the whole
-    host, it must be known which one it was.
+    host, it must be known which one it was. One with a concurrency key comes alone too: its limit is asked for each.
     """
     ids: list[int] = []
-    for task_id, has_spare_attempts in candidates:
-        if not has_spare_attempts:
+    for task_id, comes_with_others, *_ in candidates:
+        if not comes_with_others:
             return ids or [task_id]
         ids.append(task_id)
     return ids
 
 
-def _avoided(transaction: Transaction, claimant: Claimant) -> dict[str, Any]:
+def _times(transaction: Transaction, claimant: Claimant) -> dict[str, Any]:
     return {
         "worker": claimant.worker_id,
         "avoided_until": transaction.now - timedelta(seconds=claimant.lease_seconds),
+        "preferred_until": transaction.now - timedelta(seconds=PREFERENCE_WAIT),
     }
 
 

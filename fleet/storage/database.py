@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
+from fleet.storage.joining import check_commits, check_kind, refusal
 from fleet.storage.sql import Runner, Statement
 
 T = TypeVar("T")
@@ -27,7 +28,8 @@ BUSY_WAIT = 10.0
 """Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
 
 
-_TAKE_WRITE_LOCK = Statement("UPDATE fleet_meta SET value = value WHERE false", "SELECT 1")
+_TAKE_WRITE_LOCK = Statement("UPDATE fleet_meta SET value = value WHERE false", "SELECT 1 FROM fleet_meta LIMIT 0")
+_UUID = Statement("SELECT value FROM fleet_meta WHERE name = 'database_uuid'")
 
 
 class Dialect(Protocol):
@@ -102,6 +104,7 @@ class Database:
         self._on_wait: Callable[[], None] = _nothing
         self._forked_in_transaction = False
         self._open = threading.local()
+        self._known_uuid: Any = None
         self.busy_wait = BUSY_WAIT
         _databases.add(self)
 
@@ -174,6 +177,22 @@ class Database:
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)
 
+    def outside(self, *statements: Statement) -> list[tuple[Any, ...]]:
+        """Run statements that a database refuses inside a transaction, on one connection; return the last one's rows.
+
+        Errors are those of `write`.
+        """
+        deadline = self._waiting.boottime() + self.busy_wait
+        with self._connected() as connection:
+            if not self._ways.one_writer:
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            while True:
+                try:
+                    with self._ways.writing(self._on_wait):
+                        return [Runner(connection).rows(statement) for statement in statements][-1]
+                except Exception as error:
+                    self._wait_or_raise(connection, error, deadline)
+
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Open a durable write transaction for a block of the caller's code; commit at its end."""
@@ -204,12 +223,49 @@ class Database:
                 "give it transaction=, or end the transaction first"
             )
 
-    def join(self, connection: Connection) -> Transaction:
-        """Return a transaction on a connection of the caller's, who commits or rolls back."""
-        transaction = Transaction(connection, self._ways, self._clock)
-        # What is read here decides what is written: a caller's transaction may not have the write lock yet.
-        transaction.rows(_TAKE_WRITE_LOCK)
+    def within(self, given: Any) -> Transaction:
+        """Return a transaction on what the caller has open, and commits or rolls back.
+
+        Args:
+            given: a transaction of `transaction()`, a SQLAlchemy connection or a sqlite3 connection, to this database.
+
+        Raises:
+            UsageError: it is of another kind, of another database, or would commit each statement by itself.
+            DatabaseBusy: it cannot write now.
+        """
+        if isinstance(given, Transaction):
+            if given.connection.closed:
+                raise UsageError("transaction=: it has ended: enqueue within its block")
+            if given._dialect_ways is self._ways:
+                # It may have been open for long.
+                given.renew_now()
+                return given
+            given = given.connection
+        check_kind(given)
+        try:
+            transaction = Transaction(given, self._ways, self._clock)
+            # What is read here decides what is written: a caller's transaction may not have the write lock yet.
+            transaction.rows(_TAKE_WRITE_LOCK)
+            uuid = transaction.value(_UUID)
+        except Exception as error:
+            raise self._not_joined(error) from error
+        if getattr(given, "engine", None) is not self._engine and uuid != self._uuid():
+            raise UsageError(f"connection=: it is to another database than {self.shown}")
+        check_commits(given)
         return transaction
+
+    def _not_joined(self, error: Exception) -> Exception:
+        if self._ways.is_busy(error):
+            return DatabaseBusy(
+                f"{self.shown}: the given connection cannot write now: another one does, or has written since this one "
+                "began to read: roll back, and run your transaction again (on SQLite, begin it with BEGIN IMMEDIATE)"
+            )
+        return refusal(original(error), self.shown) or self._told(error)
+
+    def _uuid(self) -> Any:
+        if self._known_uuid is None:
+            self._known_uuid = self.read(lambda transaction: transaction.value(_UUID))
+        return self._known_uuid
 
     def _commit(self, connection: Connection) -> None:
         try:

@@ -1,48 +1,81 @@
-"""Adding tasks: defaults, lanes, ids, keys."""
+"""Adding tasks: defaults, lanes, ids, keys, dependencies."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.domain.lanes import MAX_CAPABILITY_SETS, capability_key
+from fleet.domain.rank import rank
 from fleet.domain.retry import DEFAULT_MAX_ATTEMPTS
-from fleet.domain.task import INLINE_PAYLOAD_BYTES, Enqueued, HandlerDefaults, NewTask
+from fleet.domain.task import (
+    FINAL_STATUSES,
+    INLINE_PAYLOAD_BYTES,
+    BlockedReason,
+    Enqueued,
+    HandlerDefaults,
+    NewTask,
+    ParentPolicy,
+    TaskStatus,
+)
 from fleet.errors import ConflictError, UsageError
+from fleet.storage import batches, dependencies
 from fleet.storage.database import Transaction
+from fleet.storage.entering import entrance
+from fleet.storage.follow_up import follow_up
+from fleet.storage.guards import DEDUPE_OPEN
 from fleet.storage.handlers import defaults_of
+from fleet.storage.limits import AT_ONCE, KeyGate
+from fleet.storage.meta import age_ms
 from fleet.storage.rows import dumps
-from fleet.storage.sql import Statement
+from fleet.storage.sql import Row, Statement
 
 _LAST_ID = Statement("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'work_queue'), 0)")
 _NEXT_IDS = Statement("SELECT nextval(pg_get_serial_sequence('work_queue', 'id')) FROM generate_series(1, :count)")
 
-_INSERT_TEXT = """
-INSERT INTO work_queue (id, lane_id, queue, task, payload_json, status, rank, priority, available_at, created_at,
-    max_attempts, retry_json, timeout_seconds, dedupe_key, dedupe_scope, idempotency_key, requires_json)
-VALUES (:id, :lane_id, :queue, :task, :payload_json, :status, :rank, :priority, :available_at, :created_at,
-    :max_attempts, :retry_json, :timeout_seconds, :dedupe_key, :dedupe_scope, :idempotency_key, :requires_json)
-"""
+_COLUMNS = (
+    "id",
+    "lane_id",
+    "queue",
+    "task",
+    "payload_json",
+    "status",
+    "blocked_reason",
+    "rank",
+    "priority",
+    "available_at",
+    "created_at",
+    "deadline_at",
+    "max_attempts",
+    "retry_json",
+    "timeout_seconds",
+    "dedupe_key",
+    "dedupe_scope",
+    "idempotency_key",
+    "concurrency_key",
+    "requires_json",
+    "prefers_json",
+    "batch_id",
+    "parent_id",
+)
+_INSERT_TEXT = (
+    f"""INSERT INTO work_queue ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{name}" for name in _COLUMNS)})"""
+)
 _INSERT = Statement(_INSERT_TEXT)
 _INSERT_UNLESS_THERE = Statement(f"{_INSERT_TEXT} ON CONFLICT DO NOTHING")
 _INSERT_PAYLOAD = Statement("INSERT INTO work_payload (task_id, payload_json) VALUES (:id, :payload_json)")
+_EXISTING_TEXT = f"""
+    SELECT id FROM work_queue WHERE task = :task AND idempotency_key = {{idempotency}}
+    UNION ALL
+    SELECT id FROM work_queue WHERE task = :task AND dedupe_key = {{dedupe}} AND dedupe_key IS NOT NULL
+        AND {DEDUPE_OPEN}
+    LIMIT 1
+    """
 _EXISTING = Statement(
-    """
-    SELECT id FROM work_queue WHERE task = :task AND idempotency_key = :idempotency_key
-    UNION ALL
-    SELECT id FROM work_queue WHERE task = :task AND dedupe_key = :dedupe_key
-        AND status IN ('blocked', 'scheduled', 'pending', 'running')
-    LIMIT 1
-    """,
-    """
-    SELECT id FROM work_queue WHERE task = :task AND idempotency_key = CAST(:idempotency_key AS text)
-    UNION ALL
-    SELECT id FROM work_queue WHERE task = :task AND dedupe_key = CAST(:dedupe_key AS text)
-        AND status IN ('blocked', 'scheduled', 'pending', 'running')
-    LIMIT 1
-    """,
+    _EXISTING_TEXT.format(idempotency=":idempotency_key", dedupe=":dedupe_key"),
+    _EXISTING_TEXT.format(idempotency="CAST(:idempotency_key AS text)", dedupe="CAST(:dedupe_key AS text)"),
 )
 
 _LANE = Statement(
@@ -61,27 +94,89 @@ _SET_IS_KNOWN = Statement("SELECT 1 FROM claim_lane WHERE capability_key = :key 
 _KEY_ATTEMPTS = 5
 
 
-def add_tasks(transaction: Transaction, tasks: Sequence[NewTask]) -> Enqueued:
-    """Add tasks in the open transaction; return their ids in input order."""
-    defaults = defaults_of(transaction, {task.task for task in tasks})
-    lanes: dict[tuple[str, str, str], int] = {}
-    rows = [_row(transaction, task, defaults.get(task.task), lanes) for task in tasks]
+def add_tasks(transaction: Transaction, tasks: Sequence[NewTask], *, blocked: BlockedReason | None = None) -> Enqueued:
+    """Add tasks in the open transaction.
+
+    Args:
+        transaction: the open transaction.
+        tasks: what to add.
+        blocked: what all of them wait for, until somebody lets them in.
+
+    Returns:
+        Their ids in input order.
+
+    Raises:
+        UsageError: too many capability sets, or a task depends on what is not there.
+        NotFound, ConflictError: a batch is not there, or closed.
+    """
+    batches.check_open(transaction, (task.batch_id for task in tasks if task.batch_id is not None))
+    entry = _Entry(transaction, {task.task for task in tasks}, blocked)
+    rows = [entry.row(task) for task in tasks]
     for row, task_id in zip(rows, _new_ids(transaction, len(rows)), strict=True):
         row["id"] = task_id
+    edges = _Edges(transaction)
+    new, existing = _insert(transaction, rows)
+    for row, task in zip(rows, tasks, strict=True):
+        edges.note(task, row["id"], is_new=row["id"] not in existing)
+    edges.write(entry.gate)
+    entry.gate.admit({row["concurrency_key"] for row in new if row["blocked_reason"] == BlockedReason.LIMIT})
+    return Enqueued(tuple(row["id"] for row in rows), tuple(row["id"] for row in rows if row["id"] in existing))
+
+
+def _insert(transaction: Transaction, rows: Sequence[Row]) -> tuple[list[Row], set[int]]:
+    """Insert rows; return the new ones, and the ids that keys met (put into their rows)."""
     keyed = [row for row in rows if row["dedupe_key"] or row["idempotency_key"]]
-    plain = [row for row in rows if not (row["dedupe_key"] or row["idempotency_key"])]
-    inserted = [_insert_keyed(transaction, row) for row in keyed]
-    new = [row for row, is_new in zip(keyed, inserted, strict=True) if is_new]
-    existing = [row["id"] for row, is_new in zip(keyed, inserted, strict=True) if not is_new]
+    plain = [row for row in rows if not (row["dedupe_key"] or row["idempotency_key"])] if keyed else list(rows)
+    inserted = [(row, _insert_keyed(transaction, row)) for row in keyed]
     transaction.many(_INSERT, plain)
-    large = [
-        {"id": row["id"], "payload_json": row["large_payload"]}
-        for row in (*new, *plain)
-        if row["large_payload"] is not None
-    ]
+    new = [*(row for row, is_new in inserted if is_new), *plain]
+    large = [{"id": row["id"], "payload_json": row["large_payload"]} for row in new if row["large_payload"] is not None]
     if large:
         transaction.many(_INSERT_PAYLOAD, large)
-    return Enqueued(tuple(row["id"] for row in rows), tuple(existing))
+    return new, {row["id"] for row, is_new in inserted if not is_new}
+
+
+class _Edges:
+    """What the tasks of one call depend on: earlier tasks of the same call by `ref`, others by id."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._refs: dict[str, int] = {}
+        self._edges: list[tuple[int, int, ParentPolicy]] = []
+
+    def note(self, task: NewTask, task_id: int, *, is_new: bool) -> None:
+        """Note a task's edges; refs name earlier tasks only, so that no cycle can arise."""
+        if is_new:
+            for parent in task.depends_on:
+                self._edges.append((self._id_of(task, parent), task_id, task.on_parent_failure))
+        if task.ref is not None:
+            if task.ref in self._refs:
+                raise UsageError(f"ref {task.ref!r} is given to two tasks: give each its own")
+            self._refs[task.ref] = task_id
+
+    def _id_of(self, task: NewTask, parent: int | str) -> int:
+        if isinstance(parent, int):
+            return parent
+        if parent not in self._refs:
+            raise UsageError(
+                f"task {task.task} depends on {parent!r}, which is no ref of a task before it: a task can depend on "
+                "earlier ones only, so that no circle arises"
+            )
+        return self._refs[parent]
+
+    def write(self, gate: KeyGate) -> None:
+        """Store the edges; what depends on a task that has ended already is let go (or ended) at once."""
+        if not self._edges:
+            return
+        statuses = dependencies.statuses_of(self._transaction, (parent for parent, _, _ in self._edges))
+        for parent, child, _ in self._edges:
+            if parent not in statuses or parent == child:
+                raise UsageError(f"depends on task {parent}: there is no such task (finished ones are deleted in time)")
+        dependencies.add_edges(self._transaction, self._edges)
+        ended = [parent for parent, status in statuses.items() if status in FINAL_STATUSES]
+        for parent in sorted(ended):
+            released = dependencies.release(self._transaction, gate, parent, AT_ONCE)
+            follow_up(self._transaction, released.ended, gate)
 
 
 def _new_ids(transaction: Transaction, count: int) -> Iterable[int]:
@@ -110,42 +205,89 @@ def _insert_keyed(transaction: Transaction, row: dict[str, Any]) -> bool:
     raise ConflictError(f"task {row['task']}: its key changed hands {_KEY_ATTEMPTS} times: enqueue it again")
 
 
-def _row(
-    transaction: Transaction,
-    task: NewTask,
-    defaults: HandlerDefaults | None,
-    lanes: dict[tuple[str, str, str], int],
-) -> dict[str, Any]:
-    defaults = defaults or HandlerDefaults(task.task)
-    queue = task.queue or defaults.queue or "default"
-    requires = task.requires if task.requires is not None else (defaults.requires or {})
-    retry = task.retry or defaults.retry
-    large = len(task.payload_json) > INLINE_PAYLOAD_BYTES
-    available_at = task.at
-    if task.delay is not None:
-        available_at = transaction.now + timedelta(seconds=task.delay)
-    waits = available_at is not None and available_at > transaction.now
-    return {
-        "lane_id": _lane(transaction, (queue, task.task, capability_key(requires)), lanes),
-        "queue": queue,
-        "task": task.task,
-        "payload_json": None if large else task.payload_json,
-        "large_payload": task.payload_json if large else None,
-        "status": "scheduled" if waits else "pending",
-        "rank": -task.priority,
-        "priority": task.priority,
-        "available_at": available_at if waits else None,
-        "created_at": transaction.now,
-        "max_attempts": next(
-            n for n in (task.max_attempts, defaults.max_attempts, DEFAULT_MAX_ATTEMPTS) if n is not None
-        ),
-        "retry_json": dumps(retry.as_json()) if retry else None,
-        "timeout_seconds": task.timeout if task.timeout is not None else defaults.timeout,
-        "dedupe_key": task.dedupe_key,
-        "dedupe_scope": "open" if task.dedupe_key else None,
-        "idempotency_key": task.idempotency_key,
-        "requires_json": json.dumps(dict(requires), sort_keys=True) if requires else None,
-    }
+class _Entry:
+    """From a task to its row: defaults, lane, rank, and the status with which it begins."""
+
+    def __init__(self, transaction: Transaction, names: Iterable[str], blocked: BlockedReason | None) -> None:
+        self.gate = KeyGate(transaction)
+        self._transaction = transaction
+        self._defaults = defaults_of(transaction, names)
+        self._blocked = blocked
+        self._age_ms = age_ms(transaction)
+        self._lanes: dict[tuple[str, str, str], int] = {}
+        # Most tasks of one call are alike: what they share is worked out once.
+        self._shared: dict[Any, Row] = {}
+
+    def row(self, task: NewTask) -> Row:
+        """Return the task's row, without its id."""
+        now = self._transaction.now
+        available_at = task.at if task.delay is None else now + timedelta(seconds=task.delay)
+        if available_at is not None and available_at <= now:
+            available_at = None
+        status, reason = self._entrance(task, available_at)
+        large = len(task.payload_json) > INLINE_PAYLOAD_BYTES
+        return {
+            **self._alike(task),
+            "payload_json": None if large else task.payload_json,
+            "large_payload": task.payload_json if large else None,
+            "status": status,
+            "blocked_reason": reason,
+            "rank": rank(task.priority, now, self._age_ms),
+            "priority": task.priority,
+            "available_at": available_at,
+            "created_at": now,
+            "deadline_at": task.deadline,
+            "dedupe_key": task.dedupe_key,
+            "dedupe_scope": task.dedupe_scope if task.dedupe_key else None,
+            "idempotency_key": task.idempotency_key,
+            "concurrency_key": task.concurrency_key,
+            "batch_id": task.batch_id,
+            "parent_id": task.parent_id,
+        }
+
+    def _entrance(self, task: NewTask, available_at: datetime | None) -> tuple[str, str | None]:
+        if self._blocked is not None:
+            return TaskStatus.BLOCKED.value, self._blocked.value
+        if task.depends_on:
+            return TaskStatus.BLOCKED.value, BlockedReason.PARENTS.value
+        status, reason = entrance(self.gate, available_at, task.concurrency_key, self._transaction.now)
+        return status.value, None if reason is None else reason.value
+
+    def _alike(self, task: NewTask) -> Row:
+        """Return the columns that come of the handler's defaults."""
+        likeness = (
+            task.task,
+            task.queue,
+            task.max_attempts,
+            task.timeout,
+            task.retry,
+            None if task.requires is None else tuple(sorted(task.requires.items())),
+            None if task.prefers is None else tuple(sorted(task.prefers.items())),
+        )
+        found = self._shared.get(likeness)
+        if found is None:
+            found = self._shared[likeness] = self._with_defaults(task)
+        return found
+
+    def _with_defaults(self, task: NewTask) -> Row:
+        defaults = self._defaults.get(task.task) or HandlerDefaults(task.task)
+        queue = task.queue or defaults.queue or "default"
+        requires = task.requires if task.requires is not None else (defaults.requires or {})
+        retry = task.retry or defaults.retry
+        return {
+            "lane_id": _lane(
+                self._transaction, (queue, task.task, capability_key(requires, task.prefers)), self._lanes
+            ),
+            "queue": queue,
+            "task": task.task,
+            "max_attempts": next(
+                n for n in (task.max_attempts, defaults.max_attempts, DEFAULT_MAX_ATTEMPTS) if n is not None
+            ),
+            "retry_json": dumps(retry.as_json()) if retry else None,
+            "timeout_seconds": task.timeout if task.timeout is not None else defaults.timeout,
+            "requires_json": json.dumps(dict(requires), sort_keys=True) if requires else None,
+            "prefers_json": json.dumps(dict(task.prefers), sort_keys=True) if task.prefers else None,
+        }
 
 
 def _lane(transaction: Transaction, lane: tuple[str, str, str], known: dict[tuple[str, str, str], int]) -> int:

@@ -1,107 +1,269 @@
-"""How claimed executions end: one fenced statement for any number of them."""
+"""How claims end: two fenced statements for any number of them, one for success, and one for everything else.
+
+Whoever ends a claim without success (a failure, a release, a rescue, a cancel) says so with a `Finish`; what the row
+says at that moment (`domain.ending`) decides what becomes of the task, and the attempt is kept in its history.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from fleet.domain.ending import Held, duplicate, settled
 from fleet.domain.execution import Fence, Finish
-from fleet.domain.lanes import Offer
-from fleet.domain.task import TaskStatus
+from fleet.domain.task import FINAL_STATUSES, BlockedReason, TaskStatus
+from fleet.storage import avoidance, history
+from fleet.storage.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.database import Transaction
-from fleet.storage.rows import lane_of, loads
-from fleet.storage.sql import Statement
+from fleet.storage.follow_up import follow_up
+from fleet.storage.guards import WAITING, leaving, status_in
+from fleet.storage.limits import KeyGate
+from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.sql import Statement, as_time
 from fleet.storage.types import stamp
 
-_SQLITE_ROWS = """SELECT json_extract(value, '$.id') AS id, json_extract(value, '$.token') AS token,
-        json_extract(value, '$.status') AS status, json_extract(value, '$.result') AS result,
-        json_extract(value, '$.error') AS error, json_extract(value, '$.kind') AS kind,
-        json_extract(value, '$.traceback') AS traceback, json_extract(value, '$.available') AS available,
-        json_extract(value, '$.started') AS started, json_extract(value, '$.avoid') AS avoid
-    FROM json_each(:finishes)"""
-_POSTGRESQL_ROWS = """SELECT id, token, status, CAST(result AS json) AS result, error, kind, traceback, available,
-        started, avoid
-    FROM json_to_recordset(CAST(:finishes AS json)) AS r (id bigint, token bigint, status text, result text,
-        error text, kind text, traceback text, available timestamptz, started timestamptz, avoid text)"""
+_MINE = "work_queue.id = f.id AND work_queue.claim_token = f.token AND work_queue.incarnation = :incarnation"
 
-_FINISH = """
-UPDATE work_queue SET
-    status = f.status,
-    result_json = f.result,
-    error = f.error,
-    error_kind = f.kind,
-    traceback = f.traceback,
-    available_at = coalesce(f.available, available_at),
-    started_at = CASE WHEN f.status = 'scheduled' THEN NULL ELSE coalesce(started_at, f.started) END,
-    finished_at = CASE WHEN f.status = 'scheduled' THEN NULL ELSE CAST(:now AS {time}) END,
-    worker = CASE WHEN f.status = 'scheduled' THEN NULL ELSE worker END,
-    incarnation = CASE WHEN f.status = 'scheduled' THEN NULL ELSE work_queue.incarnation END,
-    claimed_at = CASE WHEN f.status = 'scheduled' THEN NULL ELSE claimed_at END,
-    avoid_worker = f.avoid
-FROM ({rows}) f
-WHERE work_queue.id = f.id AND work_queue.claim_token = f.token
-    AND work_queue.status = 'running' AND work_queue.incarnation = :incarnation
-RETURNING work_queue.id, work_queue.claim_token
+_DONE_TEXT = f"""
+UPDATE work_queue SET status = 'done', result_json = f.result, error = NULL, error_kind = NULL, traceback = NULL,
+    started_at = coalesce(started_at, f.started), finished_at = :now, avoid_worker = NULL
+FROM ({{rows}}) f
+WHERE {_MINE} AND work_queue.{leaving(TaskStatus.RUNNING, to=(TaskStatus.DONE,))}
+RETURNING work_queue.claim_token, {CHANGED_COLUMNS}
 """
-
-_WRITE = Statement(
-    _FINISH.format(rows=_SQLITE_ROWS, time="TEXT"), _FINISH.format(rows=_POSTGRESQL_ROWS, time="timestamptz")
+_DONE = Statement(
+    _DONE_TEXT.format(
+        rows="""SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS token,
+            json_extract(value, '$[2]') AS result, json_extract(value, '$[3]') AS started
+        FROM json_each(:finishes)"""
+    ),
+    _DONE_TEXT.format(
+        rows="""SELECT CAST(value->>0 AS bigint) AS id, CAST(value->>1 AS bigint) AS token,
+            CAST(value->>2 AS json) AS result, CAST(value->>3 AS timestamptz) AS started
+        FROM json_array_elements(CAST(:finishes AS json))"""
+    ),
 )
 
-_LANE = Statement(
-    """SELECT l.lane_id, l.queue, l.task, l.capability_key, l.assigned_worker
-    FROM work_queue q JOIN claim_lane l ON l.lane_id = q.lane_id WHERE q.id = :id"""
+_ENDS = (
+    TaskStatus.FAILED,
+    TaskStatus.CANCELLED,
+    TaskStatus.SCHEDULED,
+    TaskStatus.PENDING,
+    TaskStatus.BLOCKED,
 )
-_OTHERS = Statement(
-    """SELECT worker_id, handlers_json, queues_json, capabilities_json FROM worker_registry
-    WHERE status = 'active' AND worker_id <> :worker AND lease_expires_at > :now LIMIT 200"""
+_END_TEXT = f"""
+UPDATE work_queue SET status = f.status, blocked_reason = f.reason, result_json = NULL,
+    error = coalesce(f.error, work_queue.error),
+    error_kind = CASE WHEN f.error IS NULL THEN work_queue.error_kind ELSE f.kind END,
+    traceback = CASE WHEN f.error IS NULL THEN work_queue.traceback ELSE f.traceback END,
+    available_at = coalesce(f.available, available_at),
+    attempt = CASE WHEN f.back = 1 AND attempt > 0 THEN attempt - 1 ELSE attempt END,
+    interruptions = interruptions + f.interrupted,
+    started_at = CASE WHEN f.final = 1 THEN coalesce(started_at, f.started) END,
+    finished_at = CASE WHEN f.final = 1 THEN CAST(:now AS {{time}}) END,
+    worker = CASE WHEN f.final = 1 THEN worker END,
+    incarnation = CASE WHEN f.final = 1 THEN work_queue.incarnation END,
+    claimed_at = CASE WHEN f.final = 1 THEN claimed_at END,
+    progress = CASE WHEN f.status IN ('pending', 'blocked') THEN NULL ELSE progress END,
+    progress_text = CASE WHEN f.status IN ('pending', 'blocked') THEN NULL ELSE progress_text END,
+    avoid_worker = CASE WHEN f.status = 'scheduled' THEN f.avoid ELSE avoid_worker END
+FROM ({{rows}}) f
+WHERE {_MINE} AND work_queue.{leaving(TaskStatus.RUNNING, to=_ENDS)}
+RETURNING work_queue.claim_token, {CHANGED_COLUMNS}
+"""
+_FIELDS = {
+    "id": "bigint",
+    "token": "bigint",
+    "status": "text",
+    "reason": "text",
+    "error": "text",
+    "kind": "text",
+    "traceback": "text",
+    "available": "timestamptz",
+    "back": "int",
+    "interrupted": "int",
+    "final": "int",
+    "started": "timestamptz",
+    "avoid": "text",
+}
+_END = Statement(
+    _END_TEXT.format(
+        time="TEXT",
+        rows="SELECT "
+        + ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in _FIELDS)
+        + " FROM json_each(:finishes)",
+    ),
+    _END_TEXT.format(
+        time="timestamptz",
+        rows=f"SELECT {', '.join(_FIELDS)} FROM json_to_recordset(CAST(:finishes AS json)) AS r ("
+        + ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
+        + ")",
+    ),
 )
 
+_HELD_TEXT = """SELECT id, claim_token, attempt, max_attempts, interruptions, cancel_requested, deadline_at,
+    started_at, worker, task, dedupe_key, dedupe_scope, concurrency_key
+FROM work_queue WHERE id IN {ids} AND status = 'running' AND incarnation = :incarnation"""
+_HELD = by_ids(_HELD_TEXT, f"{_HELD_TEXT} ORDER BY id FOR UPDATE")
+_SIBLING = Statement(
+    f"""SELECT id FROM work_queue WHERE task = :task AND dedupe_key = :key AND dedupe_key IS NOT NULL
+        AND {status_in(WAITING)} LIMIT 1"""
+)
 
-def write_finishes(
-    transaction: Transaction, worker_id: str, incarnation: str, finishes: Sequence[Finish]
-) -> frozenset[Fence]:
-    """Write how tasks ended; return the fences whose claim still held. The others' rows are not touched."""
+Decide = Callable[[Held], Finish]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A running task, with what decides where it may go."""
+
+    held: Held
+    worker: str
+    task: str
+    dedupe_key: str | None
+    dedupe_scope: str | None
+    key: str | None
+
+
+def write_finishes(transaction: Transaction, incarnation: str, finishes: Sequence[Finish]) -> frozenset[Fence]:
+    """Write how tasks ended, and what follows from it.
+
+    Returns:
+        The fences whose claim still held. The others' rows are not touched.
+    """
     if not finishes:
         return frozenset()
+    done = [finish for finish in finishes if finish.status is TaskStatus.DONE]
+    accepted, changed = _write_done(transaction, incarnation, done)
+    others = {finish.fence: finish for finish in finishes if finish.status is not TaskStatus.DONE}
+    if others:
+        decisions = [(fence, lambda _held, one=finish: one) for fence, finish in others.items()]
+        more, more_changed = _write_ends(transaction, incarnation, decisions)
+        accepted |= more
+        changed += more_changed
+    follow_up(transaction, changed)
+    return frozenset(accepted)
+
+
+def end_claims(
+    transaction: Transaction, incarnation: str, decisions: Iterable[tuple[Fence, Decide]]
+) -> tuple[int, ...]:
+    """End claims without success, as each decision says of the row that it is shown; return the ids still held."""
+    accepted, changed = _write_ends(transaction, incarnation, list(decisions))
+    follow_up(transaction, changed)
+    return tuple(sorted(fence.task_id for fence in accepted))
+
+
+def _write_done(
+    transaction: Transaction, incarnation: str, finishes: Sequence[Finish]
+) -> tuple[set[Fence], list[Changed]]:
+    if not finishes:
+        return set(), []
     now = transaction.now
-    rows = [_row(transaction, worker_id, finish, now) for finish in sorted(finishes, key=lambda f: f.fence.task_id)]
-    written = transaction.rows(_WRITE, finishes=json.dumps(rows), incarnation=incarnation, now=now)
-    return frozenset(Fence(task_id, token) for task_id, token in written)
+    rows = [
+        (*_fence(finish), finish.result_json, stamp(now - timedelta(seconds=max(0.0, finish.started_seconds_ago))))
+        for finish in sorted(finishes, key=_fence)
+    ]
+    return _written(transaction.rows(_DONE, finishes=json.dumps(rows), incarnation=incarnation, now=now))
 
 
-def _row(transaction: Transaction, worker_id: str, finish: Finish, now: datetime) -> dict[str, Any]:
-    retried = finish.status is TaskStatus.SCHEDULED
+def _fence(finish: Finish) -> tuple[int, int]:
+    return finish.fence.task_id, finish.fence.claim_token
+
+
+def _written(rows: Iterable[tuple[Any, ...]]) -> tuple[set[Fence], list[Changed]]:
+    accepted, changed = set(), []
+    for token, *columns in rows:
+        accepted.add(Fence(columns[0], token))
+        # Of most tasks nothing follows: they have no key, no batch and no dependents.
+        if columns[2] is not None or columns[3] is not None or columns[4]:
+            changed.append(Changed.of(tuple(columns)))
+    return accepted, changed
+
+
+def _write_ends(
+    transaction: Transaction, incarnation: str, decisions: Sequence[tuple[Fence, Decide]]
+) -> tuple[set[Fence], list[Changed]]:
+    """Write ends of claims that did not succeed; each attempt goes into its task's history."""
+    ids = ids_json(sorted({fence.task_id for fence, _ in decisions}))
+    rows = {row.held.fence: row for row in map(_row, transaction.rows(_HELD, ids=ids, incarnation=incarnation))}
+    returning = _Returning(transaction)
+    ends: list[tuple[_Row, Finish]] = []
+    for fence, decide in sorted(decisions, key=lambda decision: decision[0].task_id):
+        row = rows.get(fence)
+        if row is not None:
+            finish = settled(decide(row.held), row.held, transaction.now)
+            ends.append((row, returning.unless_taken(row, finish)))
+    if not ends:
+        return set(), []
+    gate = KeyGate(transaction)
+    values = [_values(transaction, gate, row, finish) for row, finish in ends]
+    accepted, changed = _written(
+        transaction.rows(_END, finishes=json.dumps(values), incarnation=incarnation, now=transaction.now)
+    )
+    history.add(
+        transaction,
+        [
+            history.attempt_of(row.held, finish, row.worker, incarnation, transaction.now)
+            for row, finish in ends
+            if row.held.fence in accepted and finish.error is not None
+        ],
+    )
+    return accepted, changed
+
+
+def _row(row: tuple[Any, ...]) -> _Row:
+    held = Held(Fence(row[0], row[1]), row[2], row[3], row[4], bool(row[5]), as_time(row[6]), as_time(row[7]))
+    return _Row(held, *row[8:13])
+
+
+class _Returning:
+    """Keeps one waiting task per dedupe key: of the scope `waiting`, a running task has let go of its key."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._returned: dict[tuple[str, str], int] = {}
+
+    def unless_taken(self, row: _Row, finish: Finish) -> Finish:
+        """Return the finish, or the end of a task whose place is taken by one that waits already."""
+        if finish.status in FINAL_STATUSES or row.dedupe_key is None or row.dedupe_scope != "waiting":
+            return finish
+        place = (row.task, row.dedupe_key)
+        sibling = self._returned.get(place) or self._transaction.value(_SIBLING, task=row.task, key=row.dedupe_key)
+        if sibling is not None:
+            return duplicate(finish, int(sibling))
+        self._returned[place] = row.held.fence.task_id
+        return finish
+
+
+def _values(transaction: Transaction, gate: KeyGate, row: _Row, finish: Finish) -> dict[str, Any]:
+    now = transaction.now
+    status, reason = finish.status, None
+    if status is TaskStatus.PENDING and gate.limit(row.key) is not None:
+        status, reason = TaskStatus.BLOCKED, BlockedReason.LIMIT
+    fails_here = status is TaskStatus.SCHEDULED and not finish.attempt_back
     return {
         "id": finish.fence.task_id,
         "token": finish.fence.claim_token,
-        "status": finish.status,
-        "result": finish.result_json,
-        "error": finish.error,
+        "status": status,
+        "reason": reason,
+        # An interruption is no error of the task's own: its history tells of it.
+        "error": None if finish.interruption and status not in FINAL_STATUSES else finish.error,
         "kind": finish.error_kind,
         "traceback": finish.traceback,
-        "available": stamp(now + timedelta(seconds=finish.retry_in or 0.0)) if retried else None,
+        "available": _available(finish, now),
+        "back": int(finish.attempt_back),
+        "interrupted": int(finish.interruption),
+        "final": int(status in FINAL_STATUSES),
         "started": stamp(now - timedelta(seconds=max(0.0, finish.started_seconds_ago))),
-        "avoid": worker_id if retried and _another_serves(transaction, worker_id, finish.fence) else None,
+        "avoid": row.worker if fails_here and avoidance.another_serves(transaction, row.worker, finish.fence) else None,
     }
 
 
-def _another_serves(transaction: Transaction, worker_id: str, fence: Fence) -> bool:
-    """Return whether another live worker can take the task: only then is the one that just failed it passed over."""
-    found = transaction.rows(_LANE, id=fence.task_id)
-    if not found:
-        return False
-    lane = lane_of(found[0])
-    others = transaction.rows(_OTHERS, worker=worker_id, now=transaction.now)
-    return any(_offer(*row).serves(lane) for row in others)
-
-
-def _offer(worker_id: str, handlers: str, queues: str, capabilities: str) -> Offer:
-    return Offer(
-        worker_id,
-        frozenset(loads(handlers) or ()),
-        tuple((str(queue), 0.0) for queue in loads(queues) or ()),
-        loads(capabilities) or {},
-    )
+def _available(finish: Finish, now: datetime) -> str | None:
+    if finish.status is not TaskStatus.SCHEDULED:
+        return None
+    return stamp(now + timedelta(seconds=finish.retry_in or 0.0))

@@ -18,7 +18,7 @@ from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
 from fleet.storage.registration import drain, is_over, list_workers, read_gap
-from fleet.storage.rows import dumps, loads, mapping, process_from_json, process_json
+from fleet.storage.rows import dumps, lane_of, loads, mapping, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = """pool, policy, settings_json, version, min_workers, max_workers, max_launch_per_cycle, template_json,
@@ -60,6 +60,15 @@ _OPEN_TASKS = Statement(
     """SELECT (SELECT count(*) FROM work_queue WHERE status = 'pending'),
         (SELECT count(*) FROM work_queue WHERE status = 'running')"""
 )
+_WANTED = Statement(
+    """SELECT l.lane_id, l.queue, l.task, l.capability_key, l.assigned_worker FROM claim_lane l
+    WHERE EXISTS (SELECT 1 FROM work_queue WHERE status = 'pending' AND lane_id = l.lane_id)
+        OR EXISTS (SELECT 1 FROM work_queue WHERE status = 'blocked' AND lane_id = l.lane_id)
+        OR l.lane_id IN (SELECT DISTINCT s.lane_id FROM (SELECT lane_id FROM work_queue
+            WHERE status = 'scheduled' AND available_at <= :soon ORDER BY available_at LIMIT 10000) AS s)
+    ORDER BY l.lane_id"""
+)
+_SOON = 60.0
 _RUNNING_NOW = Statement(
     "SELECT worker, incarnation, min(id) FROM work_queue WHERE status = 'running' GROUP BY worker, incarnation"
 )
@@ -233,6 +242,9 @@ def snapshot(
         running=running,
         adapter=_adapter(transaction, pool, settings.version, adapter_id),
         gap=gap,
+        wanted=tuple(
+            lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from fleet.errors import DatabaseError
 from fleet.storage.database import original
 from fleet.storage.sql import Runner
 
+_UNIQUE_VIOLATION = "23505"
 _RUN_AGAIN = {"40001", "40P01", "55P03"}
 """serialization_failure, deadlock_detected, lock_not_available."""
 
@@ -77,7 +78,11 @@ class PostgresqlWays:
 
     def is_busy(self, error: BaseException) -> bool:
         """Return whether the transaction lost a race and may be run again."""
-        return getattr(original(error), "sqlstate", None) in _RUN_AGAIN
+        cause: Any = original(error)
+        if getattr(cause, "sqlstate", None) == _UNIQUE_VIOLATION:
+            # A task that returns to the queue met one of its key that came at this moment: run again, it is seen.
+            return bool(cause.diag.constraint_name == "uq_work_queue_dedupe")
+        return getattr(cause, "sqlstate", None) in _RUN_AGAIN
 
     def explain(self, error: BaseException) -> DatabaseError | None:
         """Return what an error says about the server; None for one about values."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from fleet.clock import boottime
 from fleet.domain.execution import Fence, Finish
@@ -93,9 +94,9 @@ _KEEP_LEASE = Statement(
     WHERE worker_id = :worker AND incarnation = :incarnation AND status IN ('active', 'terminating')""",
 )
 _RUNNING = Statement(
-    """SELECT worker, incarnation, id, claim_token, claimed_at FROM work_queue
+    """SELECT worker, incarnation, id, claim_token, claimed_at, cancel_requested FROM work_queue
     WHERE status = 'running' AND worker IN (SELECT value FROM json_each(:workers))""",
-    """SELECT worker, incarnation, id, claim_token, claimed_at FROM work_queue
+    """SELECT worker, incarnation, id, claim_token, claimed_at, cancel_requested FROM work_queue
     WHERE status = 'running' AND worker IN (SELECT value FROM json_array_elements_text(CAST(:workers AS json)))""",
 )
 _DRAIN = Statement(
@@ -286,7 +287,13 @@ def _note_offers(transaction: Transaction, registration: WorkerRegistration) -> 
     transaction.rows(_OFFERS, pool=registration.pool, offers=offers, offers_text=offers)
 
 
-def _reply(row: Row, incarnation: str, lost: tuple[int, ...] = (), released: tuple[int, ...] = ()) -> BeatReply:
+def _reply(
+    row: Row,
+    incarnation: str,
+    lost: tuple[int, ...] = (),
+    released: tuple[int, ...] = (),
+    cancelled: tuple[Fence, ...] = (),
+) -> BeatReply:
     return BeatReply(
         row["worker_id"],
         incarnation,
@@ -296,6 +303,7 @@ def _reply(row: Row, incarnation: str, lost: tuple[int, ...] = (), released: tup
         drain_deadline_at=as_time(row["drain_deadline_at"]),
         lost_tasks=lost,
         released_tasks=released,
+        cancelled_tasks=cancelled,
     )
 
 
@@ -319,16 +327,14 @@ def _beat(transaction: Transaction, beats: Sequence[Beat], waited: float) -> tup
 
 
 def _reconcile(
-    transaction: Transaction, beat: Beat, row: Row | None, running: Sequence[tuple[object, ...]], waited: float
+    transaction: Transaction, beat: Beat, row: Row | None, running: Sequence[tuple[Any, ...]], waited: float
 ) -> BeatReply:
     """Compare what a worker holds with what runs in its name, both ways."""
     if row is None:
         return BeatReply(beat.worker_id, beat.incarnation, known=False)
-    claimed = {
-        Fence(int(str(task_id)), int(str(token))): time_of(claimed_at)
-        for worker, incarnation, task_id, token, claimed_at in running
-        if worker == beat.worker_id and incarnation == beat.incarnation
-    }
+    own = [seen[2:] for seen in running if (seen[0], seen[1]) == (beat.worker_id, beat.incarnation)]
+    claimed = {Fence(task_id, token): time_of(claimed_at) for task_id, token, claimed_at, _ in own}
+    cancelled = tuple(Fence(task_id, token) for task_id, token, _, cancel_requested in own if cancel_requested)
     held = {Fence(task_id, token) for task_id, token in beat.held}
     # A fresh claim may not have reached the beat yet; one older than a heartbeat has lost its reply.
     limit = transaction.now - timedelta(seconds=row["heartbeat_interval_seconds"] + waited)
@@ -337,7 +343,7 @@ def _reconcile(
     if released:
         record_event(transaction, "claims_released", beat.worker_id, f"claims whose reply was lost: {list(released)}")
     lost = tuple(sorted(fence.task_id for fence in held if fence not in claimed))
-    return _reply(row, beat.incarnation, lost, released)
+    return _reply(row, beat.incarnation, lost, released, cancelled)
 
 
 def drain(
@@ -369,7 +375,7 @@ def _end(
     if not transaction.touched(_END, worker=worker_id, incarnation=incarnation, now=transaction.now, reason=reason):
         return False
     if failure is not None:
-        write_finishes(transaction, worker_id, incarnation, [failure])
+        write_finishes(transaction, incarnation, [failure])
     elif charged is not None:
         charge(transaction, incarnation, [charged], reason)
     held = [task.fence for task in held_by(transaction, worker_id, incarnation)]

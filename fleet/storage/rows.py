@@ -13,7 +13,7 @@ from fleet.domain.group import (
     GroupRecord,
     GroupStatus,
 )
-from fleet.domain.lanes import Lane, requires_of
+from fleet.domain.lanes import Lane, prefers_of, requires_of
 from fleet.domain.liveness import Gap, ProcessIdentity
 from fleet.domain.task import TaskRecord, TaskStatus
 from fleet.domain.worker import WorkerRecord, WorkerStatus
@@ -174,7 +174,8 @@ def command_of(row: Row) -> CommandRecord:
 TASK_COLUMNS = """q.id, q.task, q.queue, q.status, q.priority, q.error, q.error_kind, q.traceback, q.attempt,
     q.max_attempts, q.interruptions, q.claim_token, q.worker, q.incarnation, l.capability_key, q.timeout_seconds,
     q.progress, q.progress_text, q.dedupe_key, q.idempotency_key, q.created_at, q.available_at, q.claimed_at,
-    q.started_at, q.finished_at"""
+    q.started_at, q.finished_at, q.blocked_reason, q.deadline_at, q.dedupe_scope, q.concurrency_key, q.batch_id,
+    q.parent_id, q.cancel_requested, q.avoid_worker"""
 
 
 def task_of(row: Row) -> TaskRecord:
@@ -207,11 +208,20 @@ def task_of(row: Row) -> TaskRecord:
         claimed_at=as_time(row["claimed_at"]),
         started_at=as_time(row["started_at"]),
         finished_at=as_time(row["finished_at"]),
+        blocked_reason=row["blocked_reason"],
+        deadline_at=as_time(row["deadline_at"]),
+        dedupe_scope=row["dedupe_scope"],
+        concurrency_key=row["concurrency_key"],
+        prefers=prefers_of(row["capability_key"]),
+        batch_id=row["batch_id"],
+        parent_id=row["parent_id"],
+        cancel_requested=bool(row["cancel_requested"]),
+        avoid_worker=row["avoid_worker"],
     )
 
 
 CLAIMED_COLUMNS = """id, claim_token, task, queue, payload_json, attempt, max_attempts, interruptions, retry_json,
-    timeout_seconds, rank"""
+    timeout_seconds, deadline_at"""
 
 
 def claimed_of(row: tuple[Any, ...], payload: str) -> ClaimedTask:
@@ -227,12 +237,13 @@ def claimed_of(row: tuple[Any, ...], payload: str) -> ClaimedTask:
         interruptions=row[7],
         retry_json=row[8],
         timeout_seconds=row[9],
+        deadline_at=as_time(row[10]),
     )
 
 
 def lane_of(row: tuple[Any, ...]) -> Lane:
     """Return (lane_id, queue, task, capability_key, assigned_worker) as a lane."""
-    return Lane(row[0], row[1], row[2], requires_of(row[3]), row[4])
+    return Lane(row[0], row[1], row[2], requires_of(row[3]), row[4], prefers_of(row[3]))
 
 
 def gap_of(row: Row | None) -> Gap | None:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleet.errors import DatabaseError, DatabaseMissing, SchemaMismatch
+from fleet.errors import ConflictError, DatabaseError, DatabaseMissing, SchemaMismatch
 from fleet.storage.database import Database, Transaction, original
 from fleet.storage.sql import Statement
+from fleet.storage.upkeep import live_workers
 
-REVISION = "0001"
+REVISION = "0002"
 VERSION_TABLE = "fleet_schema_version"
 
 _VERSION = Statement(f"SELECT version_num FROM {VERSION_TABLE}")
@@ -65,12 +66,15 @@ def check(database: Database) -> None:
             )
 
 
-def make(database: Database, adopt: bool) -> None:
+def make(database: Database, adopt: bool) -> bool:
     """Make the present schema where there is none.
 
     Args:
         database: the database.
         adopt: do so in a database that holds tables of somebody else, too.
+
+    Returns:
+        Whether this call made it: of several processes that try at once, one did.
 
     Raises:
         DatabaseMissing: it holds other tables, and `adopt` is False.
@@ -78,36 +82,55 @@ def make(database: Database, adopt: bool) -> None:
     # From one snapshot: another process may be making them at this moment.
     version, other = database.read(lambda transaction: (_current(transaction), transaction.value(_OTHER_TABLE)))
     if version is not None:
-        return
+        return False
     if other is not None and not adopt:
         raise DatabaseMissing(
             f"{database.shown} has tables of another program and none of Fleet's: give another --db-path, or add "
             "Fleet's with `fleet init`"
         )
-    upgrade(database)
+    return upgrade(database)
 
 
-def upgrade(database: Database, revision: str = "head") -> bool:
+def upgrade(database: Database, revision: str = "head", *, force: bool = False) -> bool:
     """Bring the schema to `revision` in one transaction; return whether there was anything to do.
 
     Of several processes that try, one migrates; the others wait for its lock, read the version again, and find nothing
     left to do.
 
+    Args:
+        database: the database.
+        revision: the schema wanted.
+        force: do so even while workers are live.
+
     Raises:
         SchemaMismatch: the database is newer than this release.
+        ConflictError: workers are live, and `force` is False.
     """
-    return database.write(lambda transaction: _upgrade(transaction, revision), durable=True)
+
+    def step(transaction: Transaction) -> bool:
+        transaction.rows(_LOCK)
+        version = _current(transaction)
+        if revision == "head" and version == REVISION:
+            return False
+        if version is not None:
+            _check_upgradable(transaction, database.shown, version, force)
+        _run(lambda command, config: command.upgrade(config, revision), transaction)
+        return True
+
+    return database.write(step, durable=True)
 
 
-def _upgrade(transaction: Transaction, revision: str) -> bool:
-    transaction.rows(_LOCK)
-    version = _current(transaction)
-    if revision == "head" and version == REVISION:
-        return False
-    if version is not None and version > REVISION:
-        raise SchemaMismatch(f"the schema {version} is newer than this release knows ({REVISION}): upgrade sqlfleet")
-    _run(lambda command, config: command.upgrade(config, revision), transaction)
-    return True
+def _check_upgradable(transaction: Transaction, shown: str, version: str, force: bool) -> None:
+    if version > REVISION:
+        raise SchemaMismatch(
+            f"{shown} has schema {version}, newer than this release knows ({REVISION}): upgrade sqlfleet"
+        )
+    if not force and (live := live_workers(transaction)):
+        raise ConflictError(
+            f"{shown}: {live} live {'worker uses' if live == 1 else 'workers use'} schema {version}: stop every "
+            "fleet-worker (SIGTERM drains it; so does `fleet-scaler --target-workers 0` of their release) and try "
+            "again, or upgrade under them with --force"
+        )
 
 
 def downgrade(database: Database, revision: str) -> None:

@@ -5,12 +5,13 @@ Running them through SQLAlchemy's own execution costs two to three times as much
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, text
+from sqlalchemy import Dialect, text
 
+from fleet.storage.joining import dialect_of, driver_of
 from fleet.storage.types import moment_of, stamp
 
 Row = dict[str, Any]
@@ -45,15 +46,26 @@ def _sqlite_value(value: Any) -> Any:
     return stamp(value) if isinstance(value, datetime) else value
 
 
+def _plain_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
+    """Yield the values of rows in the order of `names`, times as text; the same time is written once."""
+    stamps: dict[datetime, str] = {}
+    for row in rows:
+        values = [row[name] for name in names]
+        for place, value in enumerate(values):
+            if value.__class__ is datetime:
+                values[place] = stamps.get(value) or stamps.setdefault(value, stamp(value))
+        yield values
+
+
 class Runner:
-    """Runs statements on the driver connection behind a SQLAlchemy connection."""
+    """Runs statements on the driver connection behind a SQLAlchemy connection, or on a caller's sqlite3 connection."""
 
     __slots__ = ("_dialect", "_driver", "connection", "rowcount")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self._dialect = connection.dialect
-        self._driver: Any = connection.connection.dbapi_connection
+        self._dialect = dialect_of(connection)
+        self._driver: Any = driver_of(connection)
         self.rowcount = 0
 
     def rows(self, statement: Statement, **values: Any) -> list[tuple[Any, ...]]:
@@ -94,7 +106,7 @@ class Runner:
         sql, order = statement.compiled(self._dialect)
         cursor = self._driver.cursor()
         if order is not None:
-            cursor.executemany(sql, ([_sqlite_value(row[name]) for name in order] for row in values))
+            cursor.executemany(sql, _plain_rows(order, values))
         else:
             cursor.executemany(sql, values)
         cursor.close()

@@ -15,6 +15,8 @@ from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.interfaces import Watch
 from fleet.storage.registration import SqlRegistration
+from fleet.storage.rules import SqlQueueRules
+from fleet.storage.schedules import SqlSchedules
 from fleet.storage.sqlite import SqliteWays, check_file, check_library, create_file
 from fleet.storage.watch import PollingWatch, SqliteWatch
 from fleet.storage.work_queue import SqlWorkQueue
@@ -27,7 +29,7 @@ class SqlStorage:
         database: an open database whose schema has been checked.
         location: where it is.
         clock: the time for SQLite.
-        created: whether opening it has made the file.
+        created: whether opening it has made the tables, in a file or on a server.
     """
 
     def __init__(self, database: Database, location: Location, clock: Clock, created: bool = False) -> None:
@@ -37,23 +39,25 @@ class SqlStorage:
         self._clock = clock
         self.registry = SqlRegistration(database)
         self.queue = SqlWorkQueue(database)
+        self.rules = SqlQueueRules(database)
+        self.schedules = SqlSchedules(database)
         self.control = SqlControlPlane(database)
 
     @classmethod
     def open(cls, location: Location, *, create: bool, adopt: bool, read_only: bool, clock: Clock) -> SqlStorage:
         """Open a database and check its schema; see `wiring.open_storage`."""
-        path = location.path
-        created = path is not None and _prepare_file(path, create, read_only)
+        if location.path is not None:
+            _prepare_file(location.path, create, read_only)
         database = cls.database_at(location, read_only=read_only, clock=clock)
+        in_memory = location.url == "sqlite://"
         try:
             # A database in memory is always new; any other is made only where that was asked for.
-            if create or location.url == "sqlite://":
-                schema.make(database, adopt)
+            made = (create or in_memory) and schema.make(database, adopt)
             schema.check(database)
         except BaseException:
             database.close()
             raise
-        return cls(database, location, clock, created)
+        return cls(database, location, clock, made and not in_memory)
 
     @classmethod
     def database_at(cls, location: Location, *, read_only: bool = False, clock: Clock | None = None) -> Database:
@@ -99,13 +103,11 @@ class SqlStorage:
         self.database.close()
 
 
-def _prepare_file(path: Path, create: bool, read_only: bool) -> bool:
-    """Check the file, making a missing one where that is wanted; return whether it was made."""
+def _prepare_file(path: Path, create: bool, read_only: bool) -> None:
+    """Check the file, making a missing one where that is wanted."""
     check_library()
-    created = False
     if not path.exists():
         if not create or read_only:
             raise DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")
-        created = create_file(path)
+        create_file(path)
     check_file(path, read_only)
-    return created

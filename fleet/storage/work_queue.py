@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection
-
-from fleet.domain.execution import Claimant, ClaimReply, Fence, Finish
-from fleet.domain.lanes import Lane, requires_of
-from fleet.domain.task import FINAL_STATUSES, Enqueued, HandlerDefaults, NewTask, QueueCounts, TaskFilter, TaskRecord
-from fleet.storage import claiming, handlers
+from fleet.domain.execution import AttemptRecord, Claimant, ClaimReply, Fence, Finish
+from fleet.domain.lanes import Lane, LaneClaim
+from fleet.domain.task import (
+    Answer,
+    Enqueued,
+    HandlerDefaults,
+    NewTask,
+    ParentResult,
+    QueueCounts,
+    TaskFilter,
+    TaskRecord,
+)
+from fleet.storage import (
+    advancing,
+    claiming,
+    counting,
+    dependencies,
+    handlers,
+    history,
+    orders,
+    pruning,
+    steps,
+)
 from fleet.storage.database import Database, Transaction
 from fleet.storage.enqueuing import add_tasks
 from fleet.storage.finishing import write_finishes
 from fleet.storage.interfaces import NEWEST_TASKS
 from fleet.storage.release import release
 from fleet.storage.rows import TASK_COLUMNS, lane_of, task_of
-from fleet.storage.sql import Statement, time_of
+from fleet.storage.sql import Statement
 
 _LANES = Statement(
     """SELECT lane_id, queue, task, capability_key, assigned_worker FROM claim_lane
@@ -34,66 +49,12 @@ _PROGRESS = Statement(
     """UPDATE work_queue SET progress = :fraction, progress_text = :text
     WHERE id = :id AND claim_token = :token AND status = 'running' AND incarnation = :incarnation"""
 )
-_DUE = Statement("SELECT 1 FROM work_queue WHERE status = 'scheduled' AND available_at <= :now LIMIT 1")
-_PROMOTE = Statement(
-    """UPDATE work_queue SET status = 'pending' WHERE status = 'scheduled' AND id IN (
-        SELECT id FROM work_queue WHERE status = 'scheduled' AND available_at <= :now
-        ORDER BY available_at LIMIT :limit)""",
-    """UPDATE work_queue SET status = 'pending' WHERE status = 'scheduled' AND id = ANY (ARRAY(
-        SELECT id FROM work_queue WHERE status = 'scheduled' AND available_at <= :now
-        ORDER BY available_at LIMIT :limit FOR UPDATE SKIP LOCKED))""",
-)
-_EARLIEST = Statement("SELECT min(available_at) FROM work_queue WHERE status = 'scheduled'")
-
-_IN_LANES_SQLITE = "lane_id IN (SELECT value FROM json_each(:lanes))"
-_IN_LANES_POSTGRESQL = "lane_id IN (SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST(:lanes AS json)))"
-
-
-def _counting(condition: str) -> Statement:
-    text = f"SELECT count(*) FROM (SELECT 1 FROM work_queue WHERE {condition} AND {{lanes}} LIMIT :limit) AS found"
-    return Statement(text.format(lanes=_IN_LANES_SQLITE), text.format(lanes=_IN_LANES_POSTGRESQL))
-
-
-_CLAIMABLE = _counting("status = 'pending'")
-_EXECUTING = _counting("status = 'running'")
-_DUE_SOON = _counting("status = 'scheduled' AND available_at <= :horizon")
-_NO_LIMIT = 2**31
 
 _GET = Statement(
     f"""SELECT {TASK_COLUMNS}, q.result_json,
         coalesce(q.payload_json, (SELECT p.payload_json FROM work_payload p WHERE p.task_id = q.id)) AS payload_json
     FROM work_queue q JOIN claim_lane l ON l.lane_id = q.lane_id WHERE q.id = :id"""
 )
-_COUNTS = tuple(
-    Statement(
-        f"""SELECT '{status}', l.queue, l.task, l.capability_key, c.n, q.created_at FROM (
-            SELECT lane_id, count(*) AS n, min(id) AS first FROM work_queue WHERE status = '{status}'
-            GROUP BY lane_id) c
-        JOIN claim_lane l ON l.lane_id = c.lane_id JOIN work_queue q ON q.id = c.first"""
-    )
-    for status in ("blocked", "scheduled", "pending", "running")
-)
-_TOTALS = Statement("SELECT status, count(*) FROM work_queue GROUP BY status")
-
-_CURSOR = Statement("SELECT prune_cursor FROM maintenance WHERE id = 1")
-_MOVE_CURSOR = Statement("UPDATE maintenance SET prune_cursor = :cursor WHERE id = 1")
-_SCAN = Statement(
-    "SELECT id, status, finished_at FROM work_queue WHERE id > :cursor ORDER BY id LIMIT :limit",
-)
-_IDS_SQLITE = "(SELECT value FROM json_each(:ids))"
-_IDS_POSTGRESQL = "(SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST(:ids AS json)))"
-_DELETE_PAYLOADS = Statement(
-    f"DELETE FROM work_payload WHERE task_id IN {_IDS_SQLITE}",
-    f"DELETE FROM work_payload WHERE task_id IN {_IDS_POSTGRESQL}",
-)
-_FINISHED = "status IN ('done', 'failed', 'cancelled')"
-_DELETE_TASKS = Statement(
-    f"DELETE FROM work_queue WHERE id IN {_IDS_SQLITE} AND {_FINISHED}",
-    f"DELETE FROM work_queue WHERE id IN {_IDS_POSTGRESQL} AND {_FINISHED}",
-)
-_FREE_PAGES = Statement("PRAGMA freelist_count", "SELECT 0")
-_RETURN_PAGE = Statement("PRAGMA incremental_vacuum(1)", "SELECT 1")
-_PAGES_AT_A_TIME = 100
 
 
 class SqlWorkQueue:
@@ -108,20 +69,17 @@ class SqlWorkQueue:
             return Enqueued(())
         if transaction is None:
             return self._database.write(lambda own: add_tasks(own, tasks), durable=True)
-        open_one = self._database.join(transaction) if isinstance(transaction, Connection) else transaction
-        # A caller's transaction may have been open for long.
-        open_one.renew_now()
-        return add_tasks(open_one, tasks)
+        return add_tasks(self._database.within(transaction), tasks)
 
     def lanes(self, after: int = 0) -> tuple[Lane, ...]:
         """Return lanes with a larger id than `after`."""
         rows = self._database.read(lambda transaction: transaction.rows(_LANES, after=after))
         return tuple(lane_of(row) for row in rows)
 
-    def claim(self, claimant: Claimant, lanes: Sequence[tuple[int, int]], limit: int = 1) -> ClaimReply:
+    def claim(self, claimant: Claimant, lanes: Sequence[LaneClaim], limit: int = 1) -> ClaimReply:
         """Claim up to `limit` tasks, after a read that says whether there are any."""
-        reply, worth_it = self._database.read(lambda transaction: _probe(transaction, claimant, lanes))
-        if not worth_it or limit < 1:
+        reply, may_claim, worth_it = self._database.read(lambda transaction: _probe(transaction, claimant, lanes))
+        if limit < 1 or not may_claim or not (worth_it or self.advance()):
             return reply
         return self.finish_and_claim(claimant, (), lanes, limit)
 
@@ -129,13 +87,15 @@ class SqlWorkQueue:
         self,
         claimant: Claimant,
         finishes: Sequence[Finish],
-        lanes: Sequence[tuple[int, int]],
+        lanes: Sequence[LaneClaim],
         limit: int = 1,
+        *,
+        transaction: Any = None,
     ) -> ClaimReply:
         """Write how tasks ended and claim the next, in one commit."""
-        return self._database.write(
-            lambda transaction: _finish_and_claim(transaction, claimant, finishes, lanes, limit)
-        )
+        if transaction is not None:
+            return _finish_and_claim(self._database.within(transaction), claimant, finishes, lanes, limit)
+        return self._database.write(lambda own: _finish_and_claim(own, claimant, finishes, lanes, limit))
 
     def start(self, claimant: Claimant, fence: Fence) -> bool:
         """Stamp `started_at` of a batched task."""
@@ -151,7 +111,9 @@ class SqlWorkQueue:
         """Store a running task's progress."""
         return self._fenced(_PROGRESS, incarnation, fence, fraction=fraction, text=text)
 
-    def _fenced(self, statement: Statement, incarnation: str, fence: Fence, **values: Any) -> bool:
+    def _fenced(
+        self, statement: Statement, incarnation: str, fence: Fence, *, durable: bool = False, **values: Any
+    ) -> bool:
         def write(transaction: Transaction) -> bool:
             return bool(
                 transaction.touched(
@@ -164,36 +126,77 @@ class SqlWorkQueue:
                 )
             )
 
-        return self._database.write(write)
+        return self._database.write(write, durable=durable)
 
-    def promote(self, limit: int = 500) -> int:
-        """Make due `scheduled` tasks `pending`; takes the write lock only when some are due."""
-        if not self._database.read(lambda transaction: transaction.rows(_DUE, now=transaction.now)):
-            return 0
-        return self._database.write(lambda transaction: transaction.touched(_PROMOTE, now=transaction.now, limit=limit))
+    def save_step(self, incarnation: str, fence: Fence, name: str, value_json: str) -> bool:
+        """Store a named step of a running task, durably."""
+        return self._fenced(steps.SAVE, incarnation, fence, durable=True, name=name, value=value_json)
+
+    def steps(self, task_id: int) -> Mapping[str, str]:
+        """Return a task's stored steps, by name."""
+        return dict(self._database.read(lambda transaction: transaction.rows(steps.OF_TASK, task_id=task_id)))
+
+    def parents(self, task_id: int) -> tuple[ParentResult, ...]:
+        """Return the tasks that a task depends on, with their results."""
+        return self._database.read(lambda transaction: dependencies.parents_of(transaction, task_id))
+
+    def attempts(self, task_id: int) -> tuple[AttemptRecord, ...]:
+        """Return a task's executions that did not succeed, oldest first."""
+        return self._database.read(lambda transaction: history.of_task(transaction, task_id))
+
+    def advance(self, limit: int = 500) -> int:
+        """Do what has become due."""
+        return advancing.advance(self._database, limit)
+
+    def sweep(self, limit: int = 500) -> int:
+        """Mend what strangers' SQL left behind."""
+        return advancing.sweep(self._database, limit)
 
     def next_due_in(self) -> float | None:
-        """Return seconds until the earliest scheduled task is due."""
-        return self._database.read(_next_due_in)
+        """Return seconds until something becomes due by itself."""
+        return self._database.read(advancing.next_due_in)
 
-    def claimable(self, lanes: Sequence[int], limit: int) -> int:
-        """Return how many tasks of these lanes are pending, counting no further than `limit`."""
-        return self._database.read(
-            lambda transaction: int(transaction.value(_CLAIMABLE, lanes=json.dumps(list(lanes)), limit=limit))
-        )
+    def claimable(self, lanes: Sequence[LaneClaim], limit: int) -> int:
+        """Return how many tasks of these lanes could be claimed, counting no further than `limit`."""
+        return self._database.read(lambda transaction: counting.claimable(transaction, lanes, limit))
 
     def unfinished(self, lanes: Sequence[int], horizon: float) -> int:
-        """Return how many tasks of these lanes are pending, running, or scheduled and due within `horizon`."""
+        """Return how many tasks of these lanes are still to be waited for."""
+        return self._database.read(lambda transaction: counting.unfinished(transaction, lanes, horizon))
 
-        def count(transaction: Transaction) -> int:
-            until = transaction.now + timedelta(seconds=horizon)
-            found = (
-                transaction.value(statement, lanes=json.dumps(list(lanes)), limit=_NO_LIMIT, horizon=until)
-                for statement in (_CLAIMABLE, _EXECUTING, _DUE_SOON)
-            )
-            return sum(int(number) for number in found)
+    def cancel(self, task_ids: Sequence[int]) -> tuple[Answer, ...]:
+        """Cancel tasks, or ask for their end."""
+        found = self._database.write(lambda transaction: orders.cancel(transaction, task_ids))
+        return tuple(found[task_id] for task_id in task_ids)
 
-        return self._database.read(count)
+    def retry(self, task_ids: Sequence[int]) -> tuple[Answer, ...]:
+        """Put ended tasks back into the queue."""
+        found = self._database.write(lambda transaction: orders.retry(transaction, task_ids), durable=True)
+        return tuple(found[task_id] for task_id in task_ids)
+
+    def retry_failed(
+        self,
+        *,
+        error_kind: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        after: int = 0,
+        limit: int = 500,
+    ) -> tuple[Answer, ...]:
+        """Retry the next failed tasks that match."""
+
+        def work(transaction: Transaction) -> tuple[Answer, ...]:
+            found = orders.failed(transaction, after, limit, error_kind, task, queue)
+            answers = orders.retry(transaction, found)
+            return tuple(answers[task_id] for task_id in found)
+
+        return self._database.write(work, durable=True)
+
+    def cancel_requests(self, workers: Sequence[str]) -> tuple[tuple[str, Fence], ...]:
+        """Return (worker id, fence) of tasks that run at these workers and are to be cancelled."""
+        names = json.dumps(sorted(workers))
+        rows = self._database.read(lambda transaction: orders.requests(transaction, names))
+        return tuple((worker, Fence(task_id, token)) for worker, task_id, token in rows)
 
     def get(self, task_id: int) -> TaskRecord | None:
         """Return one task, payload included."""
@@ -202,22 +205,23 @@ class SqlWorkQueue:
 
     def list(self, filter: TaskFilter = NEWEST_TASKS) -> tuple[TaskRecord, ...]:
         """Return the tasks that match, newest first."""
-        return self._database.read(lambda transaction: _list(transaction, filter))
+        return self._database.read(lambda transaction: counting.tasks(transaction, filter))
 
     def counts(self) -> tuple[QueueCounts, ...]:
         """Return open tasks by queue, handler and requirement."""
-        return self._database.read(_counts)
+        return self._database.read(counting.counts)
+
+    def open_totals(self) -> Mapping[str, int]:
+        """Return how many tasks are in each open status."""
+        return self._database.read(counting.open_totals)
 
     def totals(self) -> Mapping[str, int]:
-        """Return how many tasks are in each status."""
-        return dict(self._database.read(lambda transaction: transaction.rows(_TOTALS)))
+        """Return how many tasks are in each status; reads every row."""
+        return self._database.read(counting.totals)
 
     def prune(self, older_than: float, limit: int = 1_000) -> int:
         """Delete finished tasks that ended long ago, a bounded stretch of ids at a time."""
-        old, before, after = self._database.read(lambda transaction: _scan(transaction, older_than, limit))
-        if not old and before == after:
-            return 0
-        return self._database.write(lambda transaction: _delete(transaction, old, after))
+        return pruning.prune(self._database, older_than, limit)
 
     def declare_handlers(self, declared: Iterable[HandlerDefaults]) -> None:
         """Store handler defaults that differ from what is stored."""
@@ -236,86 +240,24 @@ class SqlWorkQueue:
         return self._database.read(handlers.all_defaults)
 
 
-def _probe(transaction: Transaction, claimant: Claimant, lanes: Sequence[tuple[int, int]]) -> tuple[ClaimReply, bool]:
-    status, may_claim = claiming.standing(transaction, claimant, locked=False)
-    reply = ClaimReply(max_lane_id=claiming.max_lane_id(transaction), status=status)
-    return reply, may_claim and claiming.anything_to_claim(transaction, claimant, lanes)
+def _probe(
+    transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]
+) -> tuple[ClaimReply, bool, bool]:
+    standing = claiming.standing(transaction, claimant, locked=False)
+    reply = ClaimReply(max_lane_id=claiming.max_lane_id(transaction), status=standing.status)
+    worth_it = standing.may_claim and claiming.anything_to_claim(transaction, claimant, standing.open(lanes))
+    return reply, standing.may_claim, worth_it
 
 
 def _finish_and_claim(
     transaction: Transaction,
     claimant: Claimant,
     finishes: Sequence[Finish],
-    lanes: Sequence[tuple[int, int]],
+    lanes: Sequence[LaneClaim],
     limit: int,
 ) -> ClaimReply:
     # Registry before tasks: the lock order everywhere.
-    status, may_claim = claiming.standing(transaction, claimant, locked=True)
-    accepted = write_finishes(transaction, claimant.worker_id, claimant.incarnation, finishes)
-    tasks = claiming.take(transaction, claimant, lanes, limit) if may_claim else ()
-    return ClaimReply(tasks, accepted, claiming.max_lane_id(transaction), status)
-
-
-def _next_due_in(transaction: Transaction) -> float | None:
-    earliest = transaction.value(_EARLIEST)
-    if earliest is None:
-        return None
-    return max(0.0, (time_of(earliest) - transaction.now).total_seconds())
-
-
-def _list(transaction: Transaction, filter: TaskFilter) -> tuple[TaskRecord, ...]:
-    conditions = [
-        *([f"q.status IN ({', '.join(repr(str(status)) for status in filter.status)})"] if filter.status else []),
-        *(["q.queue = :queue"] if filter.queue is not None else []),
-        *(["q.task = :task"] if filter.task is not None else []),
-        *(["q.id < :before"] if filter.before_id is not None else []),
-    ]
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    statement = Statement(
-        f"""SELECT {TASK_COLUMNS} FROM work_queue q JOIN claim_lane l ON l.lane_id = q.lane_id
-        {where} ORDER BY q.id DESC LIMIT :limit"""
-    )
-    rows = transaction.records(
-        statement, queue=filter.queue, task=filter.task, before=filter.before_id, limit=filter.limit
-    )
-    return tuple(task_of(row) for row in rows)
-
-
-def _counts(transaction: Transaction) -> tuple[QueueCounts, ...]:
-    found: dict[tuple[str, str, str], QueueCounts] = {}
-    for statement in _COUNTS:
-        for status, queue, task, key, number, first_created in transaction.rows(statement):
-            lane = (queue, task, key)
-            counts = found.get(lane) or QueueCounts(queue, task, requires_of(key))
-            counts = replace(counts, **{status: number})
-            if status == "pending":
-                counts = replace(counts, oldest_pending_at=time_of(first_created))
-            found[lane] = counts
-    return tuple(counts for _, counts in sorted(found.items(), key=lambda item: [str(part) for part in item[0]]))
-
-
-def _scan(transaction: Transaction, older_than: float, limit: int) -> tuple[list[int], int, int]:
-    """Return the next finished tasks that are old enough, the cursor, and where it goes next."""
-    cutoff = transaction.now - timedelta(seconds=older_than)
-    cursor = int(transaction.value(_CURSOR))
-    rows = transaction.rows(_SCAN, cursor=cursor, limit=limit)
-    old = [
-        task_id
-        for task_id, status, finished_at in rows
-        if status in FINAL_STATUSES and finished_at is not None and time_of(finished_at) < cutoff
-    ]
-    # At the end of the table the next pass begins at its start again.
-    return old, cursor, rows[-1][0] if len(rows) == limit else 0
-
-
-def _delete(transaction: Transaction, old: Sequence[int], cursor: int) -> int:
-    transaction.rows(_MOVE_CURSOR, cursor=cursor)
-    if not old:
-        return 0
-    ids = json.dumps(list(old))
-    transaction.rows(_DELETE_PAYLOADS, ids=ids)
-    deleted = transaction.touched(_DELETE_TASKS, ids=ids)
-    # Python's driver steps this pragma once, which returns one page, whatever number it is given.
-    for _ in range(min(int(transaction.value(_FREE_PAGES)), _PAGES_AT_A_TIME)):
-        transaction.rows(_RETURN_PAGE)
-    return deleted
+    standing = claiming.standing(transaction, claimant, locked=True)
+    accepted = write_finishes(transaction, claimant.incarnation, finishes)
+    tasks = claiming.take(transaction, claimant, standing.open(lanes), limit) if standing.may_claim else ()
+    return ClaimReply(tasks, accepted, claiming.max_lane_id(transaction), standing.status)

@@ -11,10 +11,11 @@ from fleet.domain.worker import WorkerStatus
 from fleet.worker.alone import LoneBeats
 from fleet.worker.claims import Claims
 from fleet.worker.context import Context
-from fleet.worker.executor import execute, reap_leftovers
+from fleet.worker.executor import Execution, execute, reap_leftovers
 from fleet.worker.handlers import Handler
 from fleet.worker.orders import Orders
 from fleet.worker.outbox import line
+from fleet.worker.own_task import OwnTask
 from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
 from fleet.worker.protocol import Link
 from fleet.worker.record import Phase, nanoseconds, now_ns
@@ -61,6 +62,7 @@ class BatchRunner:
         self._beat_alone = beat_alone
         self._wholeness = wholeness
         self._lone: LoneBeats | None = None
+        self._unrecorded = False
 
     def run(self, tasks: Sequence[ClaimedTask]) -> None:
         """Execute the tasks; what is not begun when an order to drain comes is given back."""
@@ -73,7 +75,7 @@ class BatchRunner:
             if not self._execute(position, claimed):
                 # The keeper has given the rest back: the task before took long.
                 return
-            if position + 1 < len(tasks) and not self._put_aside():
+            if position + 1 < len(tasks) and self._unrecorded and not self._put_aside():
                 return
 
     def _execute(self, position: int, claimed: ClaimedTask) -> bool:
@@ -87,15 +89,29 @@ class BatchRunner:
             return False
         if self._orders.alone:
             self.supervisor_gone()
-        execution = execute(self._handlers.get(claimed.task), claimed, self._context(claimed))
+        own = self._claims.own_task(claimed)
+        context = Context(claimed, lambda: self._orders.execution_should_stop, own)
+        execution = execute(self._handlers.get(claimed.task), claimed, context)
         # While the record still says that it executes: whatever broke this process is charged.
         self._wholeness.check()
         self._slot.enters(Phase.RECORDING)
         self._end_lone_beats()
         reap_leftovers()
         self._prefetch.learn(execution.seconds)
-        self._claims.executed.append(execution)
+        unrecorded = self._record_with_its_rows(execution, own)
+        self._unrecorded = unrecorded is not None
+        if unrecorded is not None:
+            self._claims.executed.append(unrecorded)
         return True
+
+    def _record_with_its_rows(self, execution: Execution, own: OwnTask) -> Execution | None:
+        """Close the transaction that the handler left open, if it did; return what is still to be recorded."""
+        if not own.has_transaction:
+            return execution
+        if execution.succeeded:
+            return self._claims.complete(execution, own)
+        own.roll_back()
+        return execution
 
     def _timeout(self, claimed: ClaimedTask) -> float:
         """Return the timeout in seconds, 0 for none; the enqueuer may not have known the handler's own."""
@@ -103,15 +119,6 @@ class BatchRunner:
         if claimed.timeout_seconds is None and handler is not None:
             return handler.defaults.timeout or 0.0
         return claimed.timeout_seconds or 0.0
-
-    def _context(self, claimed: ClaimedTask) -> Context:
-        return Context(
-            claimed.task_id,
-            claimed.attempt,
-            claimed.task,
-            stop_asked=lambda: self._orders.execution_should_stop,
-            report=lambda fraction, text: self._claims.progress(claimed.fence, fraction, text),
-        )
 
     def _put_aside(self) -> bool:
         """Note how the last task ended, or record all so far if the batch lasts; False when its rest is not ours."""

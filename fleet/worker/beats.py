@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet import process
+from fleet.domain.execution import Fence
 from fleet.domain.worker import Beat, BeatReply, WorkerStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
@@ -137,6 +138,8 @@ class Heartbeats:
         self._confirm(slot, asked)
         if reading.task_id in reply.lost_tasks:
             self._stop_execution(member)
+        if reading.executing in reply.cancelled_tasks:
+            slot.cancel(Fence(reading.task_id, reading.token))
         if reply.released_tasks:
             _log.warning("%s: tasks %s were claimed without its knowing; given back", member.name, reply.released_tasks)
         if reply.status is WorkerStatus.TERMINATING and not slot.drain:

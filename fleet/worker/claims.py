@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fleet.clock import boottime
-from fleet.domain.execution import ClaimedTask, ClaimReply, Fence
-from fleet.domain.lanes import Lane, Offer, tiers
+from fleet.domain.execution import ClaimedTask, ClaimReply, Failure, Fence
+from fleet.domain.lanes import Lane, LaneClaim, Offer, tiers
 from fleet.domain.task import TaskStatus
 from fleet.faultpoints import reach
-from fleet.storage.interfaces import WorkQueue
+from fleet.storage.interfaces import Storage, WorkQueue
 from fleet.worker.executor import Execution
 from fleet.worker.membership import Membership
+from fleet.worker.own_task import OwnTask
 from fleet.worker.patience import TROUBLE
 from fleet.worker.record import Phase
 from fleet.worker.shared import Slot
 from fleet.worker.tally import Tally
-
-Lanes = tuple[tuple[int, int], ...]
 
 _log = logging.getLogger("fleet.worker")
 
@@ -37,7 +37,7 @@ class LearnedLanes:
         self._weighted = weighted
         self._served: list[Lane] = []
         self._newest = 0
-        self._tiers: Lanes = ()
+        self._tiers: tuple[LaneClaim, ...] = ()
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -59,8 +59,13 @@ class LearnedLanes:
             self._served += [lane for lane in new if self._offer.serves(lane)]
             self._tiers = tiers(self._served, self._offer, random.random)
 
-    def to_claim(self) -> Lanes:
-        """Return (lane id, tier) for the next claim."""
+    @property
+    def has_preferring(self) -> bool:
+        """Whether tasks of some lane wait a moment for workers that these are not."""
+        return any(waits for _, _, waits in self._tiers)
+
+    def to_claim(self) -> tuple[LaneClaim, ...]:
+        """Return what the next claim names."""
         if self._weighted:
             self._tiers = tiers(self._served, self._offer, random.random)
         return self._tiers
@@ -70,7 +75,7 @@ class Claims:
     """What one worker has claimed, and what it has executed and not yet recorded.
 
     Args:
-        queue: the queue.
+        storage: the store.
         membership: whose claims they are.
         slot: the worker's record in shared memory.
         lanes: the lanes that it serves.
@@ -78,9 +83,10 @@ class Claims:
     """
 
     def __init__(
-        self, queue: WorkQueue, membership: Membership, slot: Slot, lanes: LearnedLanes, heartbeat: float
+        self, storage: Storage, membership: Membership, slot: Slot, lanes: LearnedLanes, heartbeat: float
     ) -> None:
-        self._queue = queue
+        self._storage = storage
+        self._queue = storage.queue
         self._membership = membership
         self._slot = slot
         self._heartbeat = heartbeat
@@ -158,10 +164,38 @@ class Claims:
                 )
                 continue
             self.tally.add(execution)
-            if execution.failed:
-                self._slot.failed += 1
-            else:
-                self._slot.done += 1
+            self._count(execution)
+
+    def _count(self, execution: Execution) -> None:
+        if execution.failed:
+            self._slot.failed += 1
+        elif execution.succeeded:
+            self._slot.done += 1
+
+    def complete(self, execution: Execution, own: OwnTask) -> Execution | None:
+        """Record a success in the transaction that its handler opened: both are committed, or neither is.
+
+        Returns:
+            What is still to be recorded, when the transaction could not be committed; None when all is done.
+        """
+        task_id = execution.claimed.task_id
+        try:
+            accepted = own.complete(execution.finish(boottime(), random.random))
+        except Exception as error:
+            _log.warning("the transaction of task %d was undone: %s", task_id, error)
+            failure = Failure(type(error).__name__, f"its transaction could not be committed: {error}")
+            return replace(execution, outcome=failure)
+        self.recorded += 1
+        if accepted:
+            self.tally.add(execution)
+            self._count(execution)
+        else:
+            _log.warning("claim of task %d was lost: its result and its transaction are dropped", task_id)
+        return None
+
+    def own_task(self, claimed: ClaimedTask) -> OwnTask:
+        """Return the rows of a claimed task, for its handler."""
+        return OwnTask(self._storage, self._membership.claimant, claimed, self._membership.patiently)
 
     def _still_held(self, tasks: tuple[ClaimedTask, ...], asked: float) -> tuple[ClaimedTask, ...]:
         """Return the tasks that are still ours: a claim whose reply took long may have been given back meanwhile."""
@@ -183,11 +217,3 @@ class Claims:
             self._queue.release(self._membership.claimant.incarnation, fences, interrupted=False, reason=reason)
         except TROUBLE as error:
             _log.warning("giving back %d tasks failed: %s", len(fences), error)
-
-    def progress(self, fence: Fence, fraction: float | None, text: str | None) -> bool:
-        """Store a task's progress; return False when its claim is gone. Trouble with it never reaches the handler."""
-        try:
-            return self._queue.progress(self._membership.claimant.incarnation, fence, fraction, text)
-        except TROUBLE as error:
-            _log.warning("progress of task %d was not stored: %s", fence.task_id, error)
-            return True

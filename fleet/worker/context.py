@@ -2,45 +2,87 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from fleet.clock import boottime
+from fleet.domain.execution import ClaimedTask
+from fleet.domain.jsontext import encode
+from fleet.domain.signals import Stopped
+from fleet.errors import UsageError
+from fleet.worker.own_task import OwnTask
+
+T = TypeVar("T")
 
 PROGRESS_INTERVAL = 0.1
+CHECKPOINT = "checkpoint"
+MAX_STEP_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A task that the present one depends on.
+
+    Attributes:
+        task_id: its id.
+        task: its handler's name.
+        status: how it ended, such as `done`.
+        result: what its handler returned, None when it ended without success.
+        error: one line, when it ended without success.
+    """
+
+    task_id: int
+    task: str
+    status: str
+    result: Any
+    error: str | None
 
 
 class Context:
     """The execution of one attempt, as its handler sees it.
 
     Args:
+        claimed: the task.
+        stop_asked: returns whether the execution should end early.
+        own: the task's rows.
+
+    Attributes:
         task_id: the task.
         attempt: which attempt this is, from 1.
-        task: the handler's name.
-        stop_asked: returns whether the execution should end early.
-        report: stores progress; returns False when the claim is gone.
+        log: a logger of the handler's own.
     """
 
-    def __init__(
-        self,
-        task_id: int,
-        attempt: int,
-        task: str,
-        stop_asked: Callable[[], bool],
-        report: Callable[[float | None, str | None], bool],
-    ) -> None:
-        self.task_id = task_id
-        self.attempt = attempt
-        self.log = logging.getLogger(f"fleet.task.{task}")
+    def __init__(self, claimed: ClaimedTask, stop_asked: Callable[[], bool], own: OwnTask) -> None:
+        self.task_id = claimed.task_id
+        self.attempt = claimed.attempt
+        self.log = logging.getLogger(f"fleet.task.{claimed.task}")
         self._stop_asked = stop_asked
-        self._report = report
+        self._own = own
         self._reported_at = float("-inf")
         self._claim_gone = False
+        self._steps: dict[str, Any] | None = None
+
+    # Stopping
 
     @property
     def should_stop(self) -> bool:
-        """Whether to end early: the claim is gone (the result would be dropped), or a drain has a deadline."""
+        """Whether to end early: its end is asked for, its claim is gone, or a drain has a deadline."""
         return self._claim_gone or self._stop_asked()
+
+    def stop_if_asked(self) -> None:
+        """Leave the handler when its end is asked for.
+
+        Raises:
+            Stopped: it is: the task ends cancelled if that was asked, or is given back uncounted.
+        """
+        if self.should_stop:
+            raise Stopped
+
+    # Progress, steps, checkpoints
 
     def progress(self, fraction: float | None, text: str | None = None) -> None:
         """Store how far the task is.
@@ -57,4 +99,82 @@ class Context:
             return
         self._reported_at = now
         bounded = None if fraction is None or fraction != fraction else min(1.0, max(0.0, float(fraction)))
-        self._claim_gone = not self._report(bounded, text)
+        self._claim_gone = not self._own.progress(bounded, text)
+
+    def step(self, name: str, function: Callable[[], T]) -> T:
+        """Return the stored result of a step, or run it and store what it returns.
+
+        It is stored durably, and outlives release, retry and worker: a step that has been stored is not run again.
+
+        Args:
+            name: the step's name within the task.
+            function: called without arguments; what it returns must be JSON.
+
+        Raises:
+            Stopped: the claim is gone: whoever has the task now runs the step.
+            PayloadError: the result cannot be stored.
+        """
+        steps = self._stored_steps()
+        if name not in steps:
+            self._store(name, function())
+        found: T = steps[name]
+        return found
+
+    def checkpoint(self, value: Any) -> None:
+        """Store where the task stands, in place of what was stored before; errors as for `step`."""
+        self._store(CHECKPOINT, value)
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What `checkpoint` stored last, in this or an earlier attempt; None when nothing was."""
+        return self._stored_steps().get(CHECKPOINT)
+
+    def _stored_steps(self) -> dict[str, Any]:
+        if self._steps is None:
+            self._steps = {name: json.loads(text) for name, text in self._own.steps().items()}
+        return self._steps
+
+    def _store(self, name: str, value: Any) -> None:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_STEP_NAME or not name.isprintable():
+            raise UsageError(f"step {name!r}: give a name of 1 to {MAX_STEP_NAME} printable characters")
+        text = encode(value, f"step {name}")
+        steps = self._stored_steps()
+        if not self._own.save_step(name, text):
+            self._claim_gone = True
+            raise Stopped(f"the claim was gone when step {name} was to be stored")
+        # As it will be read after a crash: what JSON makes of it.
+        steps[name] = json.loads(text)
+
+    # Others' results, and the handler's own rows
+
+    @property
+    def parents(self) -> tuple[Parent, ...]:
+        """The tasks that this one depends on, by id, with their results."""
+        return tuple(
+            Parent(
+                parent.task_id,
+                parent.task,
+                parent.status.value,
+                None if parent.result_json is None else json.loads(parent.result_json),
+                parent.error,
+            )
+            for parent in self._own.parents()
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Open a transaction for the handler's last step; yields a SQLAlchemy connection.
+
+        It is committed together with the task's completion when the handler returns, and undone when the handler
+        fails, or when the claim turns out to be gone: the effects and `done` happen both or neither. Others wait for
+        it, on SQLite all who write.
+
+        Raises:
+            UsageError: one is open already.
+        """
+        transaction = self._own.open_transaction()
+        try:
+            yield transaction.connection
+        except BaseException:
+            self._own.roll_back()
+            raise

@@ -40,6 +40,9 @@ def failure_of(death: Death) -> Finish | None:
         error=describe(death),
         error_kind=_kind(death),
         retry_in=death.retry_in,
+        exit_code=death.exit_code,
+        signal=death.signal,
+        peak_memory_mb=round(death.peak_kb / 1024, 1),
         started_seconds_ago=death.seconds,
         seconds=death.seconds,
     )
@@ -62,6 +65,7 @@ def describe(death: Death) -> str:
 
 _ORDERED = {
     Reason.CLAIM_LOST: "killed: the claim of what it executed was gone",
+    Reason.CANCELLED: "killed: it went on after its cancel was asked for",
     Reason.FENCED: "killed: its lease could not be confirmed",
     Reason.DRAIN_DEADLINE: "killed at the drain deadline",
     Reason.SECOND_SIGNAL: "interrupted by a second signal",

@@ -15,6 +15,8 @@ from fleet.worker.shared import Slot
 STOPPING_TIME = 2.0
 DRAIN_GRACE = 10.0
 WEDGED_AFTER = 60.0
+CANCEL_GRACE = 5.0
+"""Seconds that a handler has to heed a request to cancel, before its worker is killed."""
 
 _BETWEEN_TASKS = (Phase.STARTING, Phase.IDLE, Phase.CLAIMING, Phase.RECORDING)
 
@@ -36,6 +38,8 @@ def verdict(slot: Slot, now: int, awake: float, lease: float) -> Reason | None:
         return Reason.TIMEOUT
     if slot.stop_token == slot.token and slot.stop_task == slot.task_id:
         return Reason.CLAIM_LOST
+    if slot.is_cancelled and slot.cancel_at < now - nanoseconds(CANCEL_GRACE):
+        return Reason.CANCELLED
     if slot.drain and 0 < slot.drain_deadline < now:
         return Reason.DRAIN_DEADLINE
     if 0 < slot.fence_at < now and awake > lease / 3:

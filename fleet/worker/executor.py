@@ -10,9 +10,12 @@ from typing import Any
 
 from fleet.clock import boottime
 from fleet.domain import execution
-from fleet.domain.execution import ClaimedTask, Failure, Finish
+from fleet.domain.execution import ClaimedTask, Failure, Finish, Withdrawal
 from fleet.domain.jsontext import decode_object, encode
+from fleet.domain.signals import Cancel, Retry, Signal, Snooze, Stopped
+from fleet.domain.task import TaskStatus
 from fleet.errors import PayloadError
+from fleet.executing import executing
 from fleet.worker.context import Context
 from fleet.worker.handlers import Handler
 from fleet.worker.handlers.python import CONTEXT_NAME, call, mismatch
@@ -24,13 +27,13 @@ class Execution:
 
     Attributes:
         claimed: the task.
-        outcome: the result as JSON text (None for none), or the failure.
+        outcome: the result as JSON text (None for none), the failure, or how it was withdrawn.
         began: boot time in seconds.
         seconds: how long it took.
     """
 
     claimed: ClaimedTask
-    outcome: str | Failure | None
+    outcome: str | Failure | Withdrawal | None
     began: float
     seconds: float
 
@@ -39,11 +42,18 @@ class Execution:
         """Whether it failed."""
         return isinstance(self.outcome, Failure)
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it succeeded."""
+        return not isinstance(self.outcome, Failure | Withdrawal)
+
     def finish(self, now: float, random: Callable[[], float]) -> Finish:
         """Return the record to write at boot time `now`; `random` returns a number in [0, 1)."""
         ago = max(0.0, now - self.began)
         if isinstance(self.outcome, Failure):
             return execution.failed(self.claimed, self.outcome, self.seconds, ago, random)
+        if isinstance(self.outcome, Withdrawal):
+            return execution.withdrawn(self.claimed, self.outcome, self.seconds, ago)
         return execution.done(self.claimed, self.outcome, self.seconds, ago)
 
 
@@ -56,14 +66,15 @@ def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> 
         context: for handlers that want it.
     """
     began, worker = boottime(), os.getpid()
-    outcome = _outcome(handler, claimed, context)
+    with executing(claimed.task_id):
+        outcome = _outcome(handler, claimed, context)
     if os.getpid() != worker:
         # A child that the handler forked has come back through it: it is no worker, and touches nothing of ours.
         os._exit(1 if isinstance(outcome, Failure) else 0)
     return Execution(claimed, outcome, began, boottime() - began)
 
 
-def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) -> str | Failure | None:
+def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) -> str | Failure | Withdrawal | None:
     if handler is None:
         return Failure("unknown_handler", f"this worker has no handler {claimed.task}", final=True)
     try:
@@ -74,6 +85,8 @@ def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) ->
         arguments[CONTEXT_NAME] = context
     try:
         value = call(handler, arguments)
+    except Signal as signal:
+        return _signalled(signal)
     except BaseException as error:
         # KeyboardInterrupt and SystemExit too: a handler that calls sys.exit() has failed, its worker has not.
         return _failure(handler, arguments, error)
@@ -92,6 +105,22 @@ def _encoded(value: Any) -> str | Failure | None:
         return Failure("bad_result", f"the result cannot be encoded: {describe(error)}", final=True)
 
 
+def _signalled(signal: Signal) -> Failure | Withdrawal:
+    """Return what the handler asked for by raising one of its signals."""
+    reason = _text(signal)
+    match signal:
+        case Retry():
+            return Failure("Retry", reason, retry_in=signal.after)
+        case Snooze():
+            return Withdrawal(TaskStatus.SCHEDULED, reason, retry_in=signal.seconds)
+        case Cancel():
+            return Withdrawal(TaskStatus.CANCELLED, reason)
+        case Stopped():
+            return Withdrawal(TaskStatus.PENDING, reason)
+        case _:
+            return Failure(type(signal).__name__, reason, final=True)
+
+
 def _failure(handler: Handler, arguments: dict[str, Any], error: BaseException) -> Failure:
     if isinstance(error, TypeError) and (wrong := mismatch(handler, arguments)):
         return Failure("bad_payload", f"the payload does not fit {handler.name}: {wrong}", final=True)
@@ -100,12 +129,15 @@ def _failure(handler: Handler, arguments: dict[str, Any], error: BaseException) 
 
 def describe(error: BaseException) -> str:
     """Return `Class: message` on one line, also for an exception whose own text cannot be had."""
-    name = type(error).__name__
-    try:
-        text = " ".join(str(error).split())
-    except BaseException:
-        text = "(its message cannot be shown: str() of it raises)"
+    name, text = type(error).__name__, _text(error)
     return f"{name}: {text}" if text else name
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split())
+    except BaseException:
+        return "(its message cannot be shown: str() of it raises)"
 
 
 def _traceback(error: BaseException) -> str:

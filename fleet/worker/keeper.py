@@ -11,28 +11,24 @@ from fleet import maintenance
 from fleet.clock import SystemClock, boottime
 from fleet.domain.group import LIVE_GROUPS, GroupOrders
 from fleet.domain.liveness import MAINTENANCE_INTERVAL, ProcessIdentity
-from fleet.domain.worker import WorkerFilter, WorkerStatus
 from fleet.errors import FleetError
 from fleet.process import identify, is_dead
-from fleet.storage.interfaces import Holder, MinuteCount, Storage, Watch
+from fleet.storage.interfaces import Holder, Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
 from fleet.worker.claims import LearnedLanes
 from fleet.worker.contact import introduce
-from fleet.worker.deaths import record_death
 from fleet.worker.duties import Duties
+from fleet.worker.glances import Glances
 from fleet.worker.patience import TROUBLE, patiently
-from fleet.worker.protocol import Channels, Death, Link, Message
+from fleet.worker.protocol import Channels, Link
 from fleet.worker.record import now_ns
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board
-from fleet.worker.tally import counts
+from fleet.worker.told import Told
 from fleet.worker.waking import Waker
 
 EXIT_DATABASE = 3
-BETWEEN_GLANCES = 0.25
-"""Seconds between two looks for drain orders while commits come in."""
-
 _log = logging.getLogger("fleet.keeper")
 
 
@@ -70,15 +66,8 @@ class Keeper:
         self._handlers = handlers
         self._known = known
         self._workers = Link.attach(channels.hearing)
+        self._told = Told(settings, board, supervisor, self._workers)
         self._clock = SystemClock()
-        self._deaths: list[Death] = []
-        self._drain: Message | None = None
-        self._drained: set[str] = set()
-        self._stopping = False
-        self._glance_at = 0.0
-        self._finish: Message | None = None
-        self._orphaned = False
-        self._counts: list[MinuteCount] = []
         self._duties = Duties()
         self._beats: Heartbeats | None = None
 
@@ -110,7 +99,7 @@ class Keeper:
         try:
             self._prepare(watch)
             self._tell_orders(orders, "go", asked)
-            while self._finish is None and not self._orphaned:
+            while self._told.finish is None and not self._told.orphaned:
                 self._wait(self.run_once())
             return self._end()
         finally:
@@ -122,6 +111,7 @@ class Keeper:
         self._watch = watch
         self._beats = Heartbeats(settings, self._board, self._channels, self._storage)
         self._batches = BatchWatch(settings, self._board, self._storage.queue)
+        self._glances = Glances(settings, self._board, self._storage)
         self._waker = Waker(self._board, self._channels, self._storage, watch, lanes)
         # Workers that have beaten before may be near their fence: their last keeper has died.
         first = 0.0 if self._known else random.uniform(0.5, 1.0)
@@ -143,16 +133,17 @@ class Keeper:
 
     def _due(self) -> Iterator[tuple[str, Callable[[], float | None]]]:
         """Yield the duties that are due, each looked at when those before it are done."""
-        if self._deaths:
+        if self._told.has_deaths:
             yield "ends of workers", self._write_deaths
-        if self._drain is not None:
-            yield "orders to drain", self._write_drains
+        if self._told.drains:
+            yield "orders to drain", lambda: self._told.write_drains(self._storage)
         if boottime() >= self._beat_at:
             yield "beats", self._beat
-        if boottime() >= self._maintain_at and not self._deaths:
+        if boottime() >= self._maintain_at and not self._told.has_deaths:
             yield "maintenance", self._maintain
         yield "batches", self._batches.run_once
         yield "waking", self._waker.run_once
+        yield "cancelled tasks", self._glances.notice_cancels
         if self._waker.saw_change:
             yield "drained workers", self._notice_drains
 
@@ -166,7 +157,7 @@ class Keeper:
             # Nobody is judged while beats fail, nor before the others, who waited too, have had time for theirs.
             self._maintain_at = max(self._maintain_at, boottime() + MAINTENANCE_INTERVAL / 2)
             return
-        self._write_counts()
+        self._told.write_counts(self._storage)
         asked = boottime()
         orders = self._storage.control.beat_group(self._settings.group_id, self._group)
         self._tell_orders(orders, "target", asked)
@@ -179,44 +170,18 @@ class Keeper:
 
     def _stop_if_replaced(self) -> None:
         if self._watch.replaced():
-            message = f"{self._storage.url} is another database than the one that was opened: everything is stopped"
+            message = f"{self._storage.url}: what was opened there is gone, or another in its place: all is stopped"
             self._supervisor.send("abort", exit_code=EXIT_DATABASE, message=message)
 
     def _write_deaths(self) -> None:
-        while self._deaths:
-            death = self._deaths[0]
-            record_death(self._storage.registry, death)
-            self._deaths.pop(0)
-            self._supervisor.send("noted", incarnation=death.incarnation)
-
-    def _write_drains(self) -> None:
-        """Flag every worker `terminating`, those that register only now included."""
-        if self._drain is None:
-            return
-        for number, slot in enumerate(self._board.slots):
-            reading = slot.read()
-            if reading is None or not reading.is_registered or reading.incarnation in self._drained:
-                continue
-            self._storage.registry.begin_drain(
-                self._settings.worker_name(number),
-                incarnation=reading.incarnation,
-                reason=self._drain["reason"],
-                deadline=self._drain["deadline"],
-            )
-            self._drained.add(reading.incarnation)
-        if not self._stopping:
-            # Its workers' places are no supply any more, however long the last of them takes.
-            self._storage.control.stop_group(self._settings.group_id, reason=self._drain["reason"])
-            self._stopping = True
+        self._told.write_deaths(self._storage)
 
     def _notice_drains(self) -> float | None:
         """Beat at once when an idle worker was flagged: told with the next beat, it would sit idle until then."""
-        if boottime() < self._glance_at:
-            return self._glance_at - boottime()
-        self._glance_at = boottime() + BETWEEN_GLANCES
-        flagged = WorkerFilter(status=(WorkerStatus.TERMINATING,), group_id=self._settings.group_id)
-        told = {slot.incarnation for slot in self._board.slots if slot.drain}
-        if any(worker.incarnation not in told for worker in self._storage.registry.list(flagged)):
+        ordered = self._glances.drain_ordered()
+        if ordered is None:
+            return self._glances.until_drains
+        if ordered:
             self._beat_at = boottime()
         self._waker.saw_change = False
         return None
@@ -246,7 +211,7 @@ class Keeper:
         """Pulse, write who has died, and beat when it is time: called in the pauses of longer work."""
         self._pulse()
         # What the supervisor has ended is written as such before maintenance finds it dead, and charges it.
-        self._hear_supervisor()
+        self._told.hear_supervisor()
         self._write_deaths()
         if boottime() >= self._beat_at:
             self._beat()
@@ -269,47 +234,18 @@ class Keeper:
             if descriptor is not None:
                 poll.register(descriptor, select.POLLIN)
         poll.poll(max(0.0, seconds) * 1000)
-        self._hear_supervisor()
-        self._hear_workers()
-
-    def _hear_supervisor(self) -> None:
-        for message in self._supervisor.receive():
-            if message is None:
-                self._orphaned = True
-            elif message["kind"] == "died":
-                self._deaths.append(Death.from_json(message["death"]))
-            elif message["kind"] == "drain":
-                self._drain = message
-            elif message["kind"] == "finish":
-                self._finish = message
-
-    def _hear_workers(self) -> None:
-        for message in self._workers.receive():
-            if message is None:
-                return
-            if message["kind"] == "idle":
-                self._waker.idle_notice()
-            elif message["kind"] == "counts":
-                self._counts += counts(message["rows"])
-
-    def _write_counts(self) -> None:
-        """Add what workers have told since the last time; what cannot be stored is dropped: it is statistics."""
-        told, self._counts = self._counts, []
-        if not told:
-            return
-        try:
-            self._storage.control.add_minutes(told)
-        except TROUBLE as error:
-            _log.warning("statistics of %d kinds of tasks were not stored: %s", len(told), error)
+        self._told.hear_supervisor()
+        if self._told.hear_workers():
+            self._waker.idle_notice()
 
     def _end(self) -> int:
         """Write what is left and mark the group ended; without a supervisor, leave at once: workers beat alone."""
-        if self._finish is None:
+        if self._told.finish is None:
             _log.warning("the supervisor is gone: its workers finish what they execute")
             return 0
-        self._hear_workers()
-        self._write_counts()
-        control, group, exit_code = self._storage.control, self._settings.group_id, self._finish["exit_code"]
+        self._told.hear_workers()
+        self._told.write_counts(self._storage)
+        control, group, exit_code = self._storage.control, self._settings.group_id, self._told.finish["exit_code"]
         try:
             self._patiently(self._write_deaths, "writing how workers ended")
             self._patiently(lambda: control.end_group(group, exit_code=exit_code), "ending the group")

@@ -74,7 +74,7 @@ class Worker:
         self._orders = Orders(settings, self._slot, channels.lifeline, channels.wakes[number])
         self._member = Membership(settings, number, self._slot, self._storage, handlers, SystemClock())
         self._lanes = LearnedLanes(settings.offer(number, handlers), settings.weighted)
-        self._claims = Claims(self._storage.queue, self._member, self._slot, self._lanes, settings.heartbeat)
+        self._claims = Claims(self._storage, self._member, self._slot, self._lanes, settings.heartbeat)
         self._prefetch = Prefetch(settings.prefetch)
         name = settings.worker_name(number)
         self._wholeness = Wholeness(channels.for_worker(number))

@@ -63,10 +63,10 @@ class Orders:
 
     @property
     def execution_should_stop(self) -> bool:
-        """Whether the present execution should end early: its claim is gone, or the drain has a deadline."""
+        """Whether the present execution should end early: asked for, its claim gone, or the drain has a deadline."""
         slot = self._slot
         lost = slot.stop_token == slot.token and slot.stop_task == slot.task_id
-        return lost or (slot.drain != 0 and slot.drain_deadline != 0)
+        return lost or slot.is_cancelled or (slot.drain != 0 and slot.drain_deadline != 0)
 
     def ending(self, executed: int) -> Ending:
         """Return why the worker is to end now, if it is.

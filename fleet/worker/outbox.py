@@ -26,6 +26,8 @@ def line(execution: Execution, random: Callable[[], float]) -> bytes:
         finish.error_kind,
         finish.traceback,
         finish.retry_in,
+        finish.attempt_back,
+        finish.interruption,
         execution.began,
         finish.seconds,
     ]
@@ -34,7 +36,9 @@ def line(execution: Execution, random: Callable[[], float]) -> bytes:
 
 def finish(text: bytes, now: float) -> Finish:
     """Return the record to write at boot time `now` (seconds) for a line."""
-    task_id, token, status, result, error, kind, traceback, retry_in, began, seconds = json.loads(text)
+    task_id, token, status, result, error, kind, traceback, retry_in, back, interrupted, began, seconds = json.loads(
+        text
+    )
     return Finish(
         Fence(task_id, token),
         TaskStatus(status),
@@ -43,6 +47,8 @@ def finish(text: bytes, now: float) -> Finish:
         error_kind=kind,
         traceback=traceback,
         retry_in=retry_in,
+        attempt_back=back,
+        interruption=interrupted,
         started_seconds_ago=max(0.0, now - began),
         seconds=seconds,
     )

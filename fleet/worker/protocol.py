@@ -76,6 +76,7 @@ class Reason(StrEnum):
     CRASH = "crash"
     TIMEOUT = "timeout"
     CLAIM_LOST = "claim_lost"
+    CANCELLED = "cancelled"
     FENCED = "fenced"
     DRAIN_DEADLINE = "drain_deadline"
     SECOND_SIGNAL = "second_signal"

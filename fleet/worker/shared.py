@@ -53,6 +53,9 @@ class Slot(Cells):
     _outbox_used = Word(23)
     _incarnation_high = Word(24)
     _incarnation_low = Word(25)
+    cancel_at = Word(26)  # by the keeper, before the two that follow: when the end of an execution was asked for
+    cancel_token = Word(27)
+    cancel_task = Word(28)
 
     def __init__(self, cells: memoryview[int], base: int, outbox: memoryview[int], fd: int) -> None:
         super().__init__(cells, base)
@@ -154,7 +157,20 @@ class Slot(Cells):
         with self.locked():
             self.taken = self._outbox_used = 0
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the end of the present execution is asked for."""
+        return self.task_id != 0 and self.cancel_task == self.task_id and self.cancel_token == self.token
+
     # The keeper's side
+
+    def cancel(self, fence: Fence) -> None:
+        """Ask for the end of an execution; what is asked again keeps its time."""
+        if (self.cancel_task, self.cancel_token) != (fence.task_id, fence.claim_token):
+            self.cancel_task = 0
+            self.cancel_at = now_ns()
+            self.cancel_token = fence.claim_token
+            self.cancel_task = fence.task_id
 
     def revoke_rest(self, lasting: Fence) -> tuple[tuple[Fence, ...], list[bytes]] | None:
         """Take what is not begun from a batch, so that it can be given back: its holder cannot start any of it now.

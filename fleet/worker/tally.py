@@ -31,7 +31,7 @@ class Tally:
         row = self._rows.setdefault((claimed.queue, claimed.task), _Row())
         if execution.failed:
             row.failed += 1
-        else:
+        elif execution.succeeded:
             row.done += 1
         row.busy_seconds += execution.seconds
         row.max_seconds = max(row.max_seconds, execution.seconds)

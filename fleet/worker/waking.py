@@ -28,6 +28,7 @@ class Waker:
         self._board = board
         self._channels = channels
         self._queue = storage.queue
+        self._schedules = storage.schedules
         self._watch = watch
         self._lanes = lanes
         self._watching = False
@@ -49,33 +50,39 @@ class Waker:
         idle = [number for number, slot in enumerate(self._board.slots) if slot.idle]
         if not idle:
             self._watching = False
-            return self._promote_while_busy()
+            return self._advance_while_busy()
         now = boottime()
         if now - self._looked_at < BETWEEN_LOOKS:
             return BETWEEN_LOOKS
         # The baseline is taken before the look: what is committed after it shows as a change.
         changed = self._watch.changed()
         self.saw_change = self.saw_change or changed
-        if changed or self._look_wanted or not self._watching or self._is_due(now):
+        waited = self._lanes.has_preferring and now - self._looked_at >= WHILE_BUSY
+        if changed or self._look_wanted or not self._watching or self._is_due(now) or waited:
             self._watching = True
             self._look_wanted = False
             self._looked_at = now
             self._look(idle)
-        return min(self._watch.poll_interval(), self._until_due())
+        wait = min(self._watch.poll_interval(), self._until_due())
+        return min(wait, WHILE_BUSY) if self._lanes.has_preferring else wait
 
     def _look(self, idle: list[int]) -> None:
-        self._promote_if_due()
+        self._advance_if_due()
         self._lanes.learn(self._queue)
-        found = self._queue.claimable(self._lanes.ids, len(idle)) if self._lanes.ids else 0
+        lanes = self._lanes.to_claim()
+        found = self._queue.claimable(lanes, len(idle)) if lanes else 0
         for number in idle[:found]:
             self._board.slots[number].idle = 0
             self._channels.wake(number)
 
-    def _promote_if_due(self) -> None:
+    def _advance_if_due(self) -> None:
         due_in = self._queue.next_due_in()
         if due_in is not None and due_in <= 0:
-            self._queue.promote()
+            changed = self._queue.advance() + self._schedules.tick()
             due_in = self._queue.next_due_in()
+            if due_in is not None and not changed:
+                # What is due cannot be done, for a reason that its table tells: it is not tried without a pause.
+                due_in = max(due_in, WHILE_BUSY)
         self._due_at = None if due_in is None else boottime() + due_in
 
     def _is_due(self, now: float) -> bool:
@@ -84,9 +91,9 @@ class Waker:
     def _until_due(self) -> float:
         return float("inf") if self._due_at is None else max(BETWEEN_LOOKS, self._due_at - boottime())
 
-    def _promote_while_busy(self) -> float:
+    def _advance_while_busy(self) -> float:
         now = boottime()
         if now - self._looked_at >= WHILE_BUSY:
             self._looked_at = now
-            self._promote_if_due()
+            self._advance_if_due()
         return WHILE_BUSY

@@ -8,7 +8,6 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -17,25 +16,9 @@ import fleet.app
 from fleet import DatabaseMissing, Fleet, NotFound, SchemaMismatch, TaskFailed, TaskHandle, UsageError, WaitTimeout
 from fleet.clock import ManualClock
 from fleet.config import locate
-from fleet.domain.execution import Claimant, Finish
-from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.task import TaskStatus
-from fleet.domain.worker import WorkerRegistration
-from fleet.storage.interfaces import Storage
 from fleet.wiring import open_storage
-
-
-def finish(storage: Storage, status: TaskStatus, **outcome: Any) -> None:
-    """Claim the next task as a worker of one's own and end it."""
-    storage.registry.register(
-        WorkerRegistration("w", "w-1", "default", ProcessIdentity(), heartbeat_seconds=5, lease_seconds=20),
-        lambda process: False,
-    )
-    claimant = Claimant("w", "w-1", 20)
-    lanes = [(lane.lane_id, 0) for lane in storage.queue.lanes()]
-    (claimed,) = storage.queue.claim(claimant, lanes).tasks
-    reply = storage.queue.finish_and_claim(claimant, [Finish(claimed.fence, status, **outcome)], lanes, 0)
-    assert claimed.fence in reply.accepted
+from tests.app.ending import end_next
 
 
 def test_making_a_fleet_opens_nothing(app: Fleet, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,17 +115,17 @@ def test_result_of_a_finished_task(app: Fleet) -> None:
     """`result` returns what the handler returned; status follows the row."""
     handle = app.enqueue("x")
     assert handle.status() == "pending"
-    finish(app.storage(), TaskStatus.DONE, result_json='{"a":[1,"é"]}')
+    end_next(app, "done", result_json='{"a":[1,"é"]}')
     assert (handle.status(), handle.result(timeout=0)) == ("done", {"a": [1, "é"]})
     nothing = app.enqueue("x")
-    finish(app.storage(), TaskStatus.DONE)
+    end_next(app, "done")
     assert app.handle(nothing.id).result() is None
 
 
 def test_result_of_a_failed_task(app: Fleet) -> None:
     """A failed task raises its error line and kind."""
     handle = app.enqueue("x", max_attempts=1)
-    finish(app.storage(), TaskStatus.FAILED, error="ValueError: no cat", error_kind="ValueError")
+    end_next(app, "failed", error="ValueError: no cat", error_kind="ValueError")
     with pytest.raises(TaskFailed, match=r"task 1 \(x\) failed after 1 of 1 attempts: ValueError: no cat") as caught:
         handle.result()
     assert caught.value.kind == "ValueError"

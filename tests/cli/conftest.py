@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,29 +13,7 @@ from fleet.cli.main import app
 from fleet.config import locate
 from fleet.storage.interfaces import Storage
 from fleet.wiring import open_storage
-
-
-@dataclass
-class Outcome:
-    """What a command printed, and what it exited with."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        """The one JSON document on stdout."""
-        return json.loads(self.out)
-
-    def refused(self, code: int, *words: str) -> None:
-        """Check that it printed one line of error that has these words, nothing else, and exited with `code`."""
-        assert (self.code, self.out) == (code, ""), self
-        assert self.err.startswith("error: "), self
-        assert self.err.count("\n") == 1, self
-        for word in words:
-            assert word in self.err, self
-
+from tests.commands import Outcome, run_to_end
 
 Command = Callable[..., Outcome]
 
@@ -70,16 +43,9 @@ def fleet(capsys: pytest.CaptureFixture[str]) -> Command:
 def process() -> Command:
     """Run `fleet` as a process; `env` replaces the environment, `input` is its stdin."""
 
-    def run(*arguments: object, env: dict[str, str] | None = None, input: bytes | None = None) -> Outcome:
-        done = subprocess.run(
-            [sys.executable, "-m", "fleet", *map(str, arguments)],
-            env=os.environ if env is None else env,
-            input=b"" if input is None else input,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+    def run(*arguments: object, env: dict[str, str] | None = None, input: bytes = b"") -> Outcome:
+        words = [one if isinstance(one, bytes) else str(one) for one in arguments]
+        return run_to_end([sys.executable, "-m", "fleet", *words], env=env, input=input)
 
     return run
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.storage.interfaces import Storage
+from fleet.storage.schema import REVISION
 from tests.cli.conftest import Command, Outcome
 
 READERS = [
@@ -39,18 +40,18 @@ def set_version(path: str, version: str, oldest_reader: str | None = None) -> No
 def test_init_makes_the_database_once(fleet: Command, folder: Path) -> None:
     """`init` makes the file 0600, says where, and changes nothing the second time (SE02)."""
     first = fleet("init")
-    assert (first.code, first.out) == (0, f"{folder}/fleet.db: ready (schema 0001)\n")
+    assert (first.code, first.out) == (0, f"{folder}/fleet.db: ready (schema {REVISION})\n")
     assert (folder / "fleet.db").stat().st_mode & 0o777 == 0o600
-    assert fleet("init").out == f"{folder}/fleet.db: is there already (schema 0001)\n"
-    assert fleet("init", "--json").document == {"database": f"{folder}/fleet.db", "schema": "0001", "created": False}
+    assert fleet("init").out == f"{folder}/fleet.db: is there already (schema {REVISION})\n"
+    assert fleet("init", "--json").document == {"database": f"{folder}/fleet.db", "schema": REVISION, "created": False}
 
 
 def test_db_current_and_upgrade_of_a_present_schema(fleet: Command, database: Storage, folder: Path) -> None:
     """`db current` names both versions; `db upgrade` of a present schema does nothing."""
     assert fleet("db", "current", "--json").document == {
         "database": f"{folder}/fleet.db",
-        "schema": "0001",
-        "release": "0001",
+        "schema": REVISION,
+        "release": REVISION,
     }
     done = fleet("db", "upgrade", "--json")
     assert (done.code, done.document["changed"]) == (0, False)

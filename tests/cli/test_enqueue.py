@@ -37,13 +37,16 @@ def test_options_reach_the_row(fleet: Command, database: Storage) -> None:
     fleet(
         *("enqueue", "thumbnail", "--payload", '{"path": "cat.png"}', "--queue", "images", "--priority", "-3"),
         *("--delay", "2h", "--requires", "gpu,mem=16", "--max-attempts", "7", "--timeout", "5m"),
-        *("--dedupe-key", "d", "--idempotency-key", "i"),
+        *("--dedupe-key", "d", "--idempotency-key", "i", "--dedupe-scope", "waiting", "--concurrency-key", "c"),
+        *("--deadline", "2099-01-31T08:00:00+01:00", "--prefers", "ssd=2", "--retry", "fixed:30"),
     )
     task = database.queue.get(1)
     assert task is not None
     assert (task.task, task.queue, task.priority, task.status) == ("thumbnail", "images", -3, TaskStatus.SCHEDULED)
     assert (task.requires, task.max_attempts, task.timeout_seconds) == ({"gpu": 1, "mem": 16}, 7, 300.0)
     assert (task.dedupe_key, task.idempotency_key, task.payload_json) == ("d", "i", '{"path":"cat.png"}')
+    assert (task.dedupe_scope, task.concurrency_key, task.prefers) == ("waiting", "c", {"ssd": 2})
+    assert str(task.deadline_at) == "2099-01-31 07:00:00+00:00"
     assert task.available_at is not None
     assert 7190 < (task.available_at - task.created_at).total_seconds() <= 7201
 
@@ -83,6 +86,50 @@ def test_lines_are_tasks(fleet: Command, database: Storage, folder: Path) -> Non
     assert second is not None
     assert (first.task, first.queue, first.priority, first.status) == ("a", "q", 4, TaskStatus.SCHEDULED)
     assert (second.task, second.queue, second.priority, second.requires) == ("b", "default", 9, {"gpu": 2})
+
+
+def test_task_waits_for_its_parents(fleet: Command, database: Storage) -> None:
+    """`--depends-on` (repeatable) holds a task until those have ended, by the policy for failed ones."""
+    fleet("enqueue", "x", "--count", "2")
+    fleet("enqueue", "y", "--depends-on", "1", "--depends-on", "2", "--on-parent-failure", "fail")
+    assert [parent.task_id for parent in database.queue.parents(3)] == [1, 2]
+    fleet("task", "cancel", "1")
+    task = database.queue.get(3)
+    assert task is not None
+    assert (task.status, task.error) == ("failed", "task 1, which it depends on, is cancelled")
+    fleet("enqueue", "y", "--depends-on", "99").refused(2, "task 99: there is no such task")
+
+
+def test_lines_name_earlier_lines(fleet: Command, database: Storage, folder: Path) -> None:
+    """A line may depend on a `ref` of any earlier line, of the same transaction or of one before, and on an id."""
+    lines: list[object] = [{"task": "a", "ref": "first"}]
+    lines += [{"task": "b", "ref": f"b{number}", "depends_on": ["first"]} for number in range(1500)]
+    lines += [{"task": "c", "depends_on": ["first", "b3", "b1499", 2]}]
+    done = fleet("enqueue", "--from", write_lines(folder / "jobs.jsonl", *lines), "--json")
+    assert done.document["ids"] == list(range(1, 1503))
+    assert [parent.task_id for parent in database.queue.parents(2)] == [1]
+    assert [parent.task_id for parent in database.queue.parents(1502)] == [1, 2, 5, 1501]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([{"depends_on": ["b"]}, {"ref": "b"}], "line 1: depends_on 'b': no task before it has this ref"),
+        ([{"ref": "a", "depends_on": ["a"]}], "line 1: depends_on 'a': no task before it"),
+        ([{"ref": "a"}, {"ref": "a"}], "line 2: ref 'a' is given twice"),
+        ([{"depends_on": [{}]}], "line 1: depends_on {}: give ids"),
+        ([{"depends_on": [True]}], "line 1: depends_on True: give ids"),
+        ([{"on_parent_failure": "x"}], "line 1: on_parent_failure 'x': use cancel or fail or run"),
+        ([{"deadline": "soon"}], "line 1: time 'soon'"),
+        ([{"retry": "never"}], "line 1: "),
+        ([{"ref": 5}], "line 1: ref 5: give a text"),
+    ],
+)
+def test_lines_that_depend_on_nothing(fleet: Command, folder: Path, lines: list[dict[str, object]], words: str) -> None:
+    """A line that names itself, a later line or nothing is one message with its number, so that no circle arises."""
+    path = write_lines(folder / "jobs.jsonl", *({"task": "x", **line} for line in lines))
+    fleet("enqueue", "--from", path).refused(2, "jobs.jsonl ", words)
+    assert not (folder / "fleet.db").exists()
 
 
 def test_lines_come_from_stdin(process: Command, database: Storage) -> None:
@@ -139,16 +186,17 @@ def test_bad_line_in_a_later_chunk_says_what_was_enqueued(fleet: Command, databa
     path.write_text('{"task": "fleet.noop"}\n' * 1500 + "{\n")
     done = fleet("enqueue", "--from", path)
     assert (done.code, done.out) == (2, "")
-    assert "1000 tasks were enqueued before this (ids 1 to 1000)" in done.err
+    assert "1000 tasks were enqueued before this (ids 1 to 1000): the same command would enqueue them again" in done.err
+    assert "go on from line 1001 (tail -n +1001 FILE | fleet enqueue --from - ...)" in done.err
     assert "jobs.jsonl line 1501: it is not valid JSON" in done.err
     assert sum(counts.pending for counts in database.queue.counts()) == 1000
 
 
 def test_empty_input_is_no_error(fleet: Command, database: Storage, folder: Path) -> None:
-    """An empty file enqueues nothing and exits 0."""
+    """An empty file enqueues nothing, warns of nothing, and exits 0."""
     (folder / "none.jsonl").touch()
     done = fleet("enqueue", "--from", "none.jsonl", "--json")
-    assert (done.code, done.document) == (0, {"ids": [], "existing": []})
+    assert (done.code, done.document, done.err) == (0, {"ids": [], "existing": []}, "")
 
 
 def test_unknown_task_is_accepted_with_a_warning(fleet: Command, database: Storage) -> None:
@@ -183,7 +231,7 @@ def test_registered_task_is_known(fleet: Command, database: Storage) -> None:
         (("x", "--payload", "[1]"), "--payload must be a JSON object"),
         (("x", "--payload", '{"a": 1e999}'), "not a JSON number"),
         (("x", "--payload", '{"a": "' + "y" * 1_048_600 + '"}'), "at most 1048576 are stored"),
-        (("x", "--payload", "[" * 100_000), "not valid JSON"),
+        (("x", "--payload", "[" * 100_000), "nested deeper than 100 levels"),
         (("a b",), "task 'a b': use 1 to 100 of the characters"),
         (("x", "--queue", "a b"), "queue 'a b'"),
         (("x", "--delay", "soon"), "duration 'soon': write 30, 30s, 5m, 2h or 7d"),
@@ -200,6 +248,18 @@ def test_registered_task_is_known(fleet: Command, database: Storage) -> None:
         (("--from", "-", "--payload", "{}"), "--payload does not go with --from"),
         (("x", "--colour", "red"), "no such option: --colour"),
         (("x", "--dedupe-key", ""), "dedupe_key"),
+        (("x", "--dedupe-scope", "shut"), "dedupe_scope 'shut': use open or waiting"),
+        (("x", "--on-parent-failure", "cry"), "'--on-parent-failure'"),
+        (("x", "--depends-on", "0"), "'--depends-on'"),
+        (("x", "--depends-on", "cat"), "'--depends-on'"),
+        (("x", "--deadline", "2030-01-01T00:00:00"), "names no zone"),
+        (("x", "--deadline", "5m"), "write it like 2030"),
+        (("x", "--retry", "sometimes"), "sometimes"),
+        (("x", "--batch", "a b"), "batch 'a b'"),
+        (("x", "--then", "y"), "--then is about a batch"),
+        (("x", "--keep-open"), "--keep-open is about a batch"),
+        (("x", "--batch", "b", "--then-payload", "{}"), "name the task that gets it with --then"),
+        (("x", "--batch", "b", "--then", "y", "--then-payload", "[]"), "--then-payload must be a JSON object"),
     ],
 )
 def test_bad_input(fleet: Command, folder: Path, arguments: tuple[str, ...], words: str) -> None:

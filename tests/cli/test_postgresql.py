@@ -7,6 +7,7 @@ import pytest
 from fleet.domain.group import NewGroup
 from fleet.domain.task import HandlerDefaults
 from fleet.process import identify
+from fleet.storage.schema import REVISION
 from tests.cli.conftest import Command
 from tests.cli.test_registry import register
 from tests.databases import opened
@@ -35,6 +36,27 @@ def test_queue_on_a_server(fleet: Command) -> None:
     assert fleet("task", "wait", first, "--timeout", "0").code == 4
 
 
+def test_orders_on_a_server(fleet: Command) -> None:
+    """Dependencies, batches, limits, pauses and orders are as on SQLite; times are texts."""
+    first, second = fleet("enqueue", "x", "--count", "2", "--concurrency-key", "k", "--json").document["ids"]
+    (child,) = fleet("enqueue", "y", "--depends-on", first, "--batch", "b", "--then", "z", "--json").document["ids"]
+    assert fleet("limit", "set", "k", "--running", "1", "--rate", "10/m").code == 0
+    (limit,) = fleet("limit", "list", "--json").document
+    assert [(use["pending"], use["blocked"]) for use in limit["use"]] == [(1, 1)]
+    assert fleet("pause", "default", "--for", "1h").code == 0
+    (queue,) = fleet("queues", "--json").document
+    assert (queue["pending"], queue["blocked"], queue["paused"]) == (1, 3, True)
+    assert queue["paused_until"].endswith("Z")
+    assert fleet("task", "cancel", first, second).code == 0
+    shown = fleet("task", "show", child, "--json").document
+    assert (shown["status"], [parent["status"] for parent in shown["parents"]]) == ("cancelled", ["cancelled"])
+    assert fleet("batch", "wait", "b", "--timeout", "0").out == "batch b has ended: 1 cancelled\n"
+    assert fleet("task", "retry", first).code == 0
+    assert fleet("task", "show", first, "--json").document["status"] == "pending"
+    assert fleet("task", "retry", "--all", "--queue", "default").out == "0 tasks are in the queue again\n"
+    assert fleet("resume", "default").out == "queue default is resumed\n"
+
+
 def test_registry_on_a_server(fleet: Command, location: str) -> None:
     """Workers, groups, handlers and status are read as on SQLite; numbers are numbers and times are texts."""
     storage = opened(location)
@@ -54,6 +76,6 @@ def test_registry_on_a_server(fleet: Command, location: str) -> None:
 
 def test_schema_on_a_server(fleet: Command) -> None:
     """`init` finds the tables there; `db current` names the schema."""
-    assert fleet("init", "--json").document["schema"] == "0001"
-    assert fleet("db", "current", "--json").document["schema"] == "0001"
+    assert fleet("init", "--json").document["schema"] == REVISION
+    assert fleet("db", "current", "--json").document["schema"] == REVISION
     assert fleet("db", "upgrade", "--json").document["changed"] is False

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.domain.execution import Claimant, Finish
-from fleet.domain.liveness import ProcessIdentity
-from fleet.domain.task import NewTask, TaskStatus
-from fleet.domain.worker import WorkerRegistration
+from fleet.domain.execution import Finish
+from fleet.domain.limits import Limit
+from fleet.domain.task import NewTask, ParentPolicy, TaskStatus
 from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command
+from tests.storage.samples import claim_one, failure, finish, join
 
 
 @pytest.fixture
@@ -29,18 +29,12 @@ def three(database: Storage) -> Storage:
             NewTask("late", '{"text":"\\u001b[31mred\\u009b"}', priority=-5),
         ]
     )
-    database.registry.register(
-        WorkerRegistration("w", "w-1", "default", ProcessIdentity(), heartbeat_seconds=5, lease_seconds=20),
-        lambda process: False,
-    )
-    claimant = Claimant("w", "w-1", 20)
-    lanes = [(lane.lane_id, 0) for lane in database.queue.lanes()]
+    worker = join(database, "w", handlers=())
     for status, outcome in (
         (TaskStatus.DONE, {"result_json": '{"ok":true}'}),
         (TaskStatus.FAILED, {"error": "ValueError: no", "error_kind": "ValueError", "traceback": "Trace\n  back"}),
     ):
-        (claimed,) = database.queue.claim(claimant, lanes).tasks
-        database.queue.finish_and_claim(claimant, [Finish(claimed.fence, status, **outcome)], lanes, 0)
+        assert finish(database, worker, Finish(claim_one(database, worker).fence, status, **outcome)) == 1
     return database
 
 
@@ -54,6 +48,17 @@ def test_tasks_are_listed_newest_first(fleet: Command, three: Storage) -> None:
         ["1", "good", "default", "done"],
     ]
     assert "ValueError: no" in lines[2]
+
+
+def test_blocked_tasks_say_what_they_wait_for(fleet: Command, three: Storage) -> None:
+    """The list says of a blocked task what holds it."""
+    three.rules.set_limit(Limit("k", max_running=0))
+    three.rules.create_batch("b", NewTask("after"))
+    three.queue.enqueue([NewTask("child", depends_on=(3,)), NewTask("keyed", concurrency_key="k")])
+    notes = {line.split()[1]: line for line in fleet("tasks").out.splitlines()}
+    assert notes["child"].endswith("waits for what it depends on")
+    assert notes["keyed"].endswith("waits for the limit of its key")
+    assert notes["after"].endswith("waits for its batch to end")
 
 
 def test_filters(fleet: Command, three: Storage) -> None:
@@ -90,6 +95,26 @@ def test_show_has_everything(fleet: Command, three: Storage) -> None:
     shown = fleet("task", "show", "2").out
     assert "ValueError: no" in shown
     assert "Trace\n  back" in shown
+
+
+def test_show_tells_parents_steps_and_attempts(fleet: Command, three: Storage) -> None:
+    """`task show` names what a task depends on, its stored steps, and each attempt that did not succeed."""
+    three.queue.cancel([3])
+    three.queue.enqueue([NewTask("child", depends_on=(1, 3), on_parent_failure=ParentPolicy.RUN, max_attempts=2)])
+    worker = join(three, "v")
+    claimed = claim_one(three, worker)
+    three.queue.save_step(worker.incarnation, claimed.fence, "download", "1")
+    finish(three, worker, failure(claimed))
+    document = fleet("task", "show", "4", "--json").document
+    assert [(parent["id"], parent["status"]) for parent in document["parents"]] == [(1, "done"), (3, "cancelled")]
+    assert document["steps"] == ["download"]
+    assert [(one["attempt"], one["outcome"], one["error"]) for one in document["attempts"]] == [
+        (1, "failed", "it broke")
+    ]
+    shown = fleet("task", "show", "4").out
+    assert "DEPENDS ON" in shown
+    assert "cancelled by request" in shown
+    assert "it broke" in shown
 
 
 def test_rows_cannot_steer_the_terminal(fleet: Command, three: Storage) -> None:

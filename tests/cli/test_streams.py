@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -14,8 +15,9 @@ FLEET = f"'{sys.executable}' -m fleet"
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a shell's command line in `folder`."""
-    return subprocess.run(["/bin/sh", "-c", command], cwd=folder, capture_output=True, text=True, timeout=60)
+    """Run a shell's command line in `folder`, with output buffered as usual."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(["/bin/sh", "-c", command], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture
@@ -37,6 +39,14 @@ def test_output_that_cannot_be_written_is_one_line(folder: Path) -> None:
     full = shell(f"{FLEET} tasks --json --db-path fleet.db >/dev/full", folder)
     assert (full.returncode, full.stderr.count("\n")) == (1, 1), full.stderr
     assert "could not be written" in full.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("task show 99", 1), ("enqueue x --payload [", 2), ("tasks --colour", 2), ("enqueue x", 0)]
+)
+def test_full_stderr_does_not_change_the_exit_code(folder: Path, command: str, code: int) -> None:
+    """A command that cannot say what is wrong still ends with its own exit code."""
+    assert shell(f"{FLEET} {command} 2>/dev/full", folder).returncode == code
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
+from fleet.domain.lanes import Lane
 from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.plan import CancelGroup, Plan, ResizeGroup, StartGroup, decide
 from fleet.domain.snapshot import AdapterState, PoolSettings, Snapshot
@@ -252,6 +253,38 @@ def test_of_the_idle_the_youngest_goes_first() -> None:
     """The worker that came last has the coldest caches."""
     workers = (a_worker("old", age=100), a_worker("young", age=1), a_worker("middle", age=50))
     assert [drain.worker_id for drain in decide(a_snapshot(fixed(2), workers=workers)).drains] == ["young"]
+
+
+GPU_LANE = Lane(1, "default", "train", {"gpu": 1})
+
+
+def gpu_and_cpus(gpus: int) -> tuple[WorkerRecord, ...]:
+    """Return idle workers of which the youngest have a GPU, so that they would go first."""
+    both = [a_worker(f"cpu-{i}", age=100) for i in range(5)] + [a_worker(f"gpu-{i}", age=1) for i in range(gpus)]
+    return tuple(
+        replace(worker, handlers=("train",), capabilities={"gpu": 1} if worker.worker_id.startswith("gpu") else {})
+        for worker in both
+    )
+
+
+def test_the_last_that_can_run_a_waiting_task_stays() -> None:
+    """Of one worker with a GPU and five without, one without goes while a task waits for the GPU (CP01)."""
+    pool = replace(a_snapshot(fixed(5), workers=gpu_and_cpus(1)), wanted=(GPU_LANE,))
+    assert [drain.worker_id[:3] for drain in decide(pool).drains] == ["cpu"]
+    assert [drain.worker_id for drain in decide(replace(pool, wanted=())).drains] == ["gpu-0"]
+
+
+def test_one_of_several_that_can_run_it_is_enough() -> None:
+    """Of two workers with a GPU the younger goes first all the same: the other still serves what waits (CP01)."""
+    pool = replace(a_snapshot(fixed(5), workers=gpu_and_cpus(2)), wanted=(GPU_LANE,))
+    drained = {drain.worker_id for drain in decide(pool).drains}
+    assert len({"gpu-0", "gpu-1"} & drained) == 1
+
+
+def test_the_needed_go_too_when_all_are_to_go() -> None:
+    """A target of zero spares nobody, whatever waits."""
+    pool = replace(a_snapshot(fixed(0), workers=gpu_and_cpus(1)), wanted=(GPU_LANE,))
+    assert len(decide(pool).drains) == 6
 
 
 def test_a_worker_beyond_its_groups_target_is_still_surplus() -> None:

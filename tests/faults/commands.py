@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from tests.commands import Outcome, run_to_end
 from tests.processes.harness import Site
 
 NOBODY = 65534
-SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command printed, and what it exited with."""
-
-    code: int
-    out: str
-    err: str
-
-    def refused(self, code: int, *words: str) -> None:
-        """Check that it printed one line of error that has these words, nothing else, and exited with `code`."""
-        assert (self.code, self.out) == (code, ""), self
-        assert self.err.startswith("error: "), self
-        assert self.err.count("\n") == 1, self
-        for word in words:
-            assert word in self.err, self
 
 
 def run(site: Site, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Outcome:
     """Run a command line to its end; `env` is added to the environment of the site's processes."""
-    done = subprocess.run(
-        command,
-        cwd=cwd or site.directory,
-        env=site.environment(**(env or {})),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return run_to_end(command, cwd=cwd or site.directory, env=site.environment(**(env or {})))
 
 
 def python(site: Site, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Outcome:

@@ -239,7 +239,7 @@ def test_a_database_that_is_replaced_ends_its_workers(site: Site, replace: objec
     site.open_gate("open")
     assert worker.wait() == 3
     site.wait_gone()
-    assert worker.text.count("is another database than the one that was opened") == 1
+    assert worker.text.count("what was opened there is gone, or another in its place") == 1
     assert site.ledger.value("SELECT count(*) FROM work_queue") == 0
     assert site.ledger.value("SELECT count(*) FROM worker_registry") == 0
     (new,) = site.enqueue("note")

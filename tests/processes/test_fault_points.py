@@ -30,13 +30,15 @@ GROUP_POINTS = (
     "worker.executed",
     "worker.recorded",
 )
+SCHEDULE_POINTS = ("schedule.ticked",)
+"""Tested where schedules are: `test_schedules.py`."""
 KILLED = -9
 
 
 def test_every_point_is_tested() -> None:
     """A point that is added to the product is added to this file (SC12)."""
     sources = "".join(path.read_text() for path in (ROOT / "fleet").rglob("*.py"))
-    assert set(re.findall(r'\breach\("([^"]+)"\)', sources)) == {*SCALER_POINTS, *GROUP_POINTS}
+    assert set(re.findall(r'\breach\("([^"]+)"\)', sources)) == {*SCALER_POINTS, *GROUP_POINTS, *SCHEDULE_POINTS}
 
 
 @pytest.mark.parametrize("point", SCALER_POINTS)

@@ -8,6 +8,7 @@ from uuid import uuid4
 from sqlalchemy import text
 
 from fleet.domain.execution import Claimant, ClaimedTask, Failure, Finish, done, failed
+from fleet.domain.lanes import LaneClaim
 from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.task import Enqueued, NewTask, TaskRecord
 from fleet.domain.worker import Beat, WorkerRecord, WorkerRegistration
@@ -16,7 +17,7 @@ from fleet.storage.interfaces import Holder, ProvenDead, Storage
 HEARTBEAT = 5.0
 LEASE = 20.0
 
-Lanes = Sequence[tuple[int, int]]
+Lanes = Sequence[LaneClaim]
 
 
 def process(pid: int = 100) -> ProcessIdentity:
@@ -88,7 +89,7 @@ def enqueue_one(store: Storage, **given: Any) -> int:
 
 def all_lanes(store: Storage) -> Lanes:
     """Return every lane, all in one tier."""
-    return tuple((lane.lane_id, 0) for lane in store.queue.lanes())
+    return tuple((lane.lane_id, 0, 0) for lane in store.queue.lanes())
 
 
 def claim(store: Storage, who: Claimant, limit: int = 1, lanes: Lanes | None = None) -> tuple[ClaimedTask, ...]:

@@ -178,7 +178,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Let time pass and maintenance do its work."""
         age(self.store, seconds)
         self.store.control.rescue(None, nobody)
-        self.store.queue.promote()
+        self.store.queue.advance()
 
     @invariant()
     def nothing_is_lost(self) -> None:

@@ -239,7 +239,7 @@ def test_promotion_at_the_same_time_moves_each_once(stores: Sequence[Storage]) -
     """Several that promote at once move every due task once (DX19)."""
     enqueue(stores[0], *[NewTask("t", delay=0.001)] * 40)
     age(stores[0], 5)
-    assert sum(together(stores, lambda store, _: store.queue.promote())) == 40
+    assert sum(together(stores, lambda store, _: store.queue.advance())) == 40
     assert stores[0].queue.totals()["pending"] == 40
 
 

@@ -7,22 +7,21 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Connection, MetaData, Table, inspect, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.types import Boolean, Float, Integer
+from sqlalchemy.types import Integer
 
 from fleet.clock import ManualClock
-from fleet.domain.retry import RetryPolicy
-from fleet.domain.task import HandlerDefaults, NewTask
+from fleet.domain.task import NewTask
 from fleet.storage import claiming, schema
 from fleet.storage.interfaces import Storage
 from fleet.storage.tables import metadata
 from fleet.storage.types import JsonText, UtcTime
 from fleet.storage.views import VIEWS
 from tests.databases import opened
-from tests.storage.samples import all_lanes, claim_one, enqueue, enqueue_one, execute, join, row
+from tests.storage.filling import TABLES, TIME, dialect_of, fill, insert, sample
+from tests.storage.samples import all_lanes, enqueue, enqueue_one, execute, join
 
-TIME = "2026-01-01T00:00:00.000Z"
-TABLES = metadata.sorted_tables
-PARENTS = {"work_queue": ("claim_lane",), "work_payload": ("claim_lane", "work_queue")}
+_TASK = ("claim_lane", "work_queue")
+PARENTS = {"work_queue": ("claim_lane",), "work_payload": _TASK, "work_step": _TASK, "work_attempt": _TASK}
 BAD_TIMES = (
     "yesterday",
     "2026-01-01 00:00:00.000",
@@ -46,6 +45,12 @@ EXPLICIT: dict[str, dict[str, Any]] = {
     "ck_work_queue_progress": {"progress": 1.1},
     "ck_work_queue_holder": {"status": "running", "worker": None},
     "ck_work_queue_scheduled": {"status": "scheduled", "available_at": None},
+    "ck_work_schedule_cron_or_interval": {"cron": None, "every_seconds": None},
+    "ck_work_schedule_every_seconds": {"every_seconds": 0},
+    "ck_limit_setting_max_running": {"max_running": -1},
+    "ck_limit_setting_rate": {"rate": None},
+    "ck_limit_setting_positive_rate": {"rate": 0},
+    "ck_limit_setting_burst": {"burst": 0},
     "ck_task_handler_max_attempts": {"max_attempts": 0},
     "ck_task_handler_timeout": {"timeout_seconds": -1},
     "ck_scheduler_min_workers": {"min_workers": -1},
@@ -54,63 +59,6 @@ EXPLICIT: dict[str, dict[str, Any]] = {
     "ck_worker_adapter_failures": {"consecutive_failures": -1},
     "ck_worker_group_target_size": {"target_size": -1},
 }
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> Storage:
-    """Give an empty store of each kind of database."""
-    store: Storage = request.getfixturevalue("memory" if request.param == "sqlite" else "postgresql")
-    return store
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def own_database(request: pytest.FixtureRequest) -> Iterator[Storage]:
-    """Give a store whose schema the test may change, of each kind of database."""
-    url = ":memory:" if request.param == "sqlite" else request.getfixturevalue("new_postgres_url")
-    store = opened(url, create=True, clock=ManualClock())
-    yield store
-    store.close()
-
-
-def sample(table: Table) -> dict[str, Any]:
-    """Return a row with a value in every column, that every constraint allows."""
-    values: dict[str, Any] = {column.name: _value(column.type, str(column.name)) for column in table.columns}
-    for column in table.columns:
-        if column.server_default is not None and "check" in column.info:
-            values[column.name] = str(getattr(column.server_default, "arg", ""))
-    special: dict[str, dict[str, Any]] = {
-        "worker_registry": {"heartbeat_interval_seconds": 5, "lease_seconds": 20},
-        "work_queue": {"dedupe_scope": "open"},
-        "adapter_command": {"kind": "start_worker_group"},
-        "maintenance": {"id": 1},
-    }
-    return values | special.get(table.name, {})
-
-
-def _value(kind: Any, name: str) -> Any:
-    if isinstance(kind, UtcTime):
-        return TIME
-    if isinstance(kind, JsonText):
-        return "{}"
-    if isinstance(kind, Boolean):
-        return False
-    if isinstance(kind, Integer | Float):
-        return 1
-    return name
-
-
-def insert(connection: Connection, table: Table, values: Mapping[str, Any]) -> None:
-    """Insert a row as plain SQL."""
-    columns, places = ", ".join(values), ", ".join(f":{name}" for name in values)
-    connection.execute(text(f"INSERT INTO {table.name} ({columns}) VALUES ({places})"), dict(values))
-
-
-def fill(connection: Connection) -> None:
-    """Put a row into every table."""
-    for table in TABLES:
-        connection.execute(text(f"DELETE FROM {table.name}"))
-    for table in TABLES:
-        insert(connection, table, sample(table))
 
 
 class _Undo(Exception):
@@ -131,12 +79,6 @@ def refusal(store: Storage, table: Table, values: Mapping[str, Any]) -> str | No
         return None
     except DBAPIError as error:
         return str(error.orig)
-
-
-def dialect_of(store: Storage) -> str:
-    """Return the name of the store's dialect."""
-    with store.transaction() as transaction:
-        return str(transaction.connection.dialect.name)
 
 
 def checks(dialect: str) -> Iterator[tuple[Table, CheckConstraint]]:
@@ -210,7 +152,7 @@ def test_every_status_time_and_json_column_has_a_check() -> None:
     named = {constraint.name for _, constraint in checks("sqlite")}
     for table in TABLES:
         for column in table.columns:
-            if isinstance(column.type, UtcTime | JsonText) or (column.name in ("status", "kind") and column.info):
+            if isinstance(column.type, UtcTime | JsonText) or "check" in column.info:
                 assert f"ck_{table.name}_{column.name}" in named
 
 
@@ -313,90 +255,6 @@ def test_a_new_database_says_what_it_is(database: Storage) -> None:
     assert meta["oldest_reader"] == schema.REVISION
 
 
-def test_the_inbox_takes_a_task_from_plain_sql(database: Storage) -> None:
-    """A row inserted into the inbox is a task like any other, found by its idempotency key and claimed once."""
-    execute(
-        database,
-        "INSERT INTO fleet_inbox (task, payload_json, queue, priority, idempotency_key) "
-        """VALUES ('t', '{"a": 1}', 'mail', 3, 'k')""",
-    )
-    [found] = execute(database, "SELECT id FROM work_queue WHERE task = 't' AND idempotency_key = 'k'")
-    record = row(database, found["id"])
-    assert (record.queue, record.priority, record.status, record.max_attempts) == ("mail", 3, "pending", 3)
-    task = claim_one(database, join(database))
-    assert task.task_id == found["id"]
-    assert task.payload_json == '{"a": 1}'
-
-
-def test_the_inbox_needs_only_a_task(database: Storage) -> None:
-    """Only the task's name is required; the rest comes from the fleet's defaults."""
-    execute(database, "INSERT INTO fleet_inbox (task) VALUES ('t')")
-    [record] = database.queue.list()
-    assert (record.task, record.queue, record.priority) == ("t", "default", 0)
-    assert claim_one(database, join(database)).payload_json == "{}"
-
-
-def test_the_inbox_fills_in_the_handlers_defaults(database: Storage) -> None:
-    """Tasks from the inbox get their handler's stored queue, requirements, attempts and timeout."""
-    policy = RetryPolicy("fixed", 2, 2)
-    database.queue.declare_handlers([HandlerDefaults("t", "images", {"gpu": 1}, 7, 9.0, policy)])
-    by_python = enqueue_one(database)
-    execute(database, "INSERT INTO fleet_inbox (task) VALUES ('t')")
-    first = row(database, by_python)
-    [second] = [each for each in database.queue.list() if each.task_id != by_python]
-    for name in ("queue", "requires", "max_attempts", "timeout_seconds"):
-        assert getattr(second, name) == getattr(first, name), name
-    assert len(database.queue.lanes()) == 1
-
-
-def test_the_inbox_is_idempotent(database: Storage) -> None:
-    """The same idempotency key twice is one task."""
-    for _ in range(2):
-        execute(database, "INSERT INTO fleet_inbox (task, idempotency_key) VALUES ('t', 'k')")
-    assert len(database.queue.list()) == 1
-
-
-def test_the_inbox_orders_by_priority(database: Storage) -> None:
-    """Tasks from the inbox take their place among the others."""
-    low, high = enqueue(database, NewTask("t", priority=1), NewTask("t", priority=3)).ids
-    execute(database, "INSERT INTO fleet_inbox (task, priority) VALUES ('t', 2)")
-    who = join(database)
-    order = [claim_one(database, who).task_id for _ in range(3)]
-    assert (order[0], order[2]) == (high, low)
-
-
-@pytest.mark.parametrize(
-    "row_sql",
-    [
-        "(task) VALUES (NULL)",
-        "(task) VALUES ('')",
-        "(payload_json) VALUES ('{}')",
-        "(task, payload_json) VALUES ('t', '[1]')",
-        "(task, payload_json) VALUES ('t', '{')",
-        "(task, payload_json) VALUES ('t', 'null')",
-        "(task) VALUES ('a b')",
-        "(task) VALUES ('-t')",
-        "(task, queue) VALUES ('t', 'a b')",
-        "(task, queue) VALUES ('t', '')",
-        "(task, priority) VALUES ('t', 'abc')",
-        "(task, priority) VALUES ('t', 1000001)",
-    ],
-)
-def test_the_inbox_refuses_what_is_no_task(database: Storage, row_sql: str) -> None:
-    """A row without a task, or whose payload is not a JSON object, is refused and leaves nothing."""
-    with pytest.raises(DBAPIError):
-        execute(database, f"INSERT INTO fleet_inbox {row_sql}")
-    assert database.queue.list() == ()
-    assert database.queue.lanes() == ()
-
-
-def test_claimable_lanes_for_other_languages(database: Storage) -> None:
-    """A worker in another language reads which lanes wait, with what they require."""
-    enqueue(database, NewTask("t"), NewTask("t"), NewTask("u", requires={"gpu": 1}), NewTask("t", delay=9))
-    lanes = execute(database, "SELECT task, requires, waiting FROM fleet_claimable ORDER BY task")
-    assert [tuple(each.values()) for each in lanes] == [("t", "{}", 2), ("u", '{"gpu":1}', 1)]
-
-
 class Instructions:
     """Counts the instructions that SQLite executes, by hundreds."""
 
@@ -453,7 +311,14 @@ def test_a_claim_reads_the_partial_index(database: Storage, statement: str) -> N
     execute(database, "ANALYZE")
     now = TIME if dialect_of(database) == "sqlite" else datetime(2026, 1, 1, tzinfo=UTC)
     plan = plan_of(
-        database, getattr(claiming, statement), lanes="[[1,0],[2,0]]", limit=3, worker="w", avoided_until=now
+        database,
+        getattr(claiming, statement),
+        lanes="[[1,0,0],[2,0,0]]",
+        limit=3,
+        worker="w",
+        now=now,
+        avoided_until=now,
+        preferred_until=now,
     )
     assert "ix_work_queue_claim" in plan
     assert "SCAN work_queue" not in plan

@@ -387,7 +387,7 @@ def test_reads_do_not_wait(sqlite_file: Storage, sqlite_path: Path) -> None:
         sqlite_file.queue.counts()
         sqlite_file.queue.totals()
         sqlite_file.queue.declare_handlers([])
-        assert sqlite_file.queue.promote() == 0
+        assert sqlite_file.queue.advance() == 0
         assert sqlite_file.queue.prune(0) == 0
         assert sqlite_file.control.rescue(None, nobody) == ()
         assert sqlite_file.control.expire(None, nobody) == ()
@@ -423,7 +423,7 @@ def test_idle_work_commits_nothing(sqlite_file: Storage, sqlite_path: Path) -> N
     changed = commits(sqlite_path)
     for _ in range(3):
         claim(sqlite_file, who)
-        sqlite_file.queue.promote()
+        sqlite_file.queue.advance()
         sqlite_file.control.rescue(None, nobody)
         sqlite_file.control.expire(None, nobody)
         sqlite_file.queue.prune(1)

@@ -43,6 +43,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 BUILTINS = tuple(
-    Handler(name=name, function=function, defaults=HandlerDefaults(name=name, signature=str(signature(function))))
+    Handler(
+        name=name,
+        function=function,
+        defaults=HandlerDefaults(name=name, signature=str(signature(function, eval_str=True)).replace("typing.", "")),
+    )
     for name, function in _FUNCTIONS.items()
 )

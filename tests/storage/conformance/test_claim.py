@@ -84,7 +84,7 @@ def test_tiers_come_before_priority(store: Storage) -> None:
     who = join(store)
     urgent, first = enqueue(store, NewTask("t", queue="b", priority=9), NewTask("t", queue="a")).ids
     tier = {"a": 0, "b": 1}
-    lanes = [(lane.lane_id, tier[lane.queue]) for lane in store.queue.lanes()]
+    lanes = [(lane.lane_id, tier[lane.queue], 0) for lane in store.queue.lanes()]
     assert [claim(store, who, 1, lanes)[0].task_id for _ in range(2)] == [first, urgent]
 
 
@@ -99,7 +99,7 @@ def test_a_batch_keeps_tiers_and_ranks(store: Storage) -> None:
         NewTask("t", queue="c", priority=20),
     ).ids
     tier = {"a": 0, "b": 1, "c": 1}
-    lanes = [(lane.lane_id, tier[lane.queue]) for lane in store.queue.lanes()]
+    lanes = [(lane.lane_id, tier[lane.queue], 0) for lane in store.queue.lanes()]
     assert ids(claim(store, who, 4, lanes)) == [c, b, d, a]
 
 
@@ -109,8 +109,8 @@ def test_only_the_given_lanes_are_claimed(store: Storage) -> None:
     enqueue(store, NewTask("t", queue="a"), NewTask("t", queue="b"))
     lanes = {lane.queue: lane.lane_id for lane in store.queue.lanes()}
     assert claim(store, who, 5, []) == ()
-    assert [task.queue for task in claim(store, who, 5, [(lanes["b"], 0)])] == ["b"]
-    assert claim(store, who, 5, [(lanes["b"], 0), (99_999, 0)]) == ()
+    assert [task.queue for task in claim(store, who, 5, [(lanes["b"], 0, 0)])] == ["b"]
+    assert claim(store, who, 5, [(lanes["b"], 0, 0), (99_999, 0, 0)]) == ()
 
 
 def test_claiming_from_many_lanes(store: Storage) -> None:
@@ -278,9 +278,9 @@ def test_claimable_counts_no_further_than_asked(store: Storage) -> None:
     assert store.queue.claimable([], 5) == 0
     enqueue(store, *[NewTask("t")] * 4, NewTask("u"), NewTask("t", delay=5))
     lane = store.queue.lanes()[0].lane_id
-    assert store.queue.claimable([lane], 3) == 3
-    assert store.queue.claimable([lane], 10) == 4
-    assert store.queue.claimable([number for number, _ in all_lanes(store)], 10) == 5
+    assert store.queue.claimable([(lane, 0, 0)], 3) == 3
+    assert store.queue.claimable([(lane, 0, 0)], 10) == 4
+    assert store.queue.claimable(all_lanes(store), 10) == 5
 
 
 def test_unfinished_counts_what_a_worker_still_waits_for(store: Storage) -> None:

@@ -184,7 +184,7 @@ def test_a_dedupe_key_holds_while_the_task_is_open(store: Storage) -> None:
     assert enqueue(store, NewTask("t", dedupe_key="k")).ids == (first,)
     age(store, 60)
     beat(store, who)
-    store.queue.promote()
+    store.queue.advance()
     task = claim_one(store, who)
     assert enqueue(store, NewTask("t", dedupe_key="k")).ids == (first,)
     finish(store, who, success(task))

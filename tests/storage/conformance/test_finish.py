@@ -78,7 +78,7 @@ def test_attempts_end(store: Storage) -> None:
         finish(store, who, failure(task))
         age(store, 700)
         who = join(store)
-        store.queue.promote()
+        store.queue.advance()
     assert row(store, task_id).status is TaskStatus.FAILED
     assert row(store, task_id).attempt == 3
     assert claim(store, who) == ()
@@ -101,15 +101,15 @@ def test_a_task_is_promoted_at_its_time(store: Storage) -> None:
     who = join(store)
     task_id = enqueue_one(store, delay=10)
     age(store, 8)
-    assert store.queue.promote() == 0
+    assert store.queue.advance() == 0
     assert claim(store, who) == ()
     due_in = store.queue.next_due_in()
     assert due_in is not None
     assert 0 < due_in <= 2
     age(store, 2)
     assert store.queue.next_due_in() == 0
-    assert store.queue.promote() == 1
-    assert store.queue.promote() == 0
+    assert store.queue.advance() == 1
+    assert store.queue.advance() == 0
     assert store.queue.next_due_in() is None
     assert claim_one(store, who).task_id == task_id
 
@@ -118,17 +118,17 @@ def test_promotion_is_exact(memory: Storage) -> None:
     """One millisecond before its time a task stays scheduled; at its time it is due."""
     enqueue_one(memory, delay=10)
     age(memory, 9.999)
-    assert memory.queue.promote() == 0
+    assert memory.queue.advance() == 0
     assert memory.queue.next_due_in() == pytest.approx(0.001)
     age(memory, 0.001)
-    assert memory.queue.promote() == 1
+    assert memory.queue.advance() == 1
 
 
 def test_promotion_is_bounded(store: Storage) -> None:
     """One promotion moves no more than it was asked to, the earliest first, and the next goes on (LK09)."""
     store.queue.enqueue([NewTask("t", delay=float(number)) for number in range(1, 8)])
     age(store, 60)
-    assert [store.queue.promote(3) for _ in range(4)] == [3, 3, 1, 0]
+    assert [store.queue.advance(3) for _ in range(4)] == [3, 3, 1, 0]
 
 
 def test_a_batch_ends_in_one_call(store: Storage) -> None:
@@ -228,7 +228,7 @@ def fail_at(store: Storage, worker_id: str, others: tuple[str, ...]) -> ClaimedT
     task = claim_one(store, who)
     finish(store, who, failure(task))
     age(store, 1)
-    store.queue.promote()
+    store.queue.advance()
     return task
 
 
@@ -266,7 +266,7 @@ def test_a_worker_of_other_handlers_is_no_other(store: Storage) -> None:
     task_id = enqueue_one(store, retry=RetryPolicy("fixed", 1, 1))
     finish(store, who, failure(claim_one(store, who)))
     age(store, 1)
-    store.queue.promote()
+    store.queue.advance()
     assert claim_one(store, who).task_id == task_id
 
 

@@ -142,7 +142,7 @@ def test_a_task_that_kills_its_workers_ends(store: Storage) -> None:
         who = join(store, f"w-{deaths}")
         age(store, 700)
         beat(store, who)
-        store.queue.promote()
+        store.queue.advance()
         claim_one(store, who)
         store.control.rescue(None, everybody)
         deaths += 1

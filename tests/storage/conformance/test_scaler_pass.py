@@ -4,7 +4,9 @@ from datetime import timedelta
 import pytest
 
 from fleet.domain.group import BOOT_DEADLINE, CommandKind, GroupStatus
+from fleet.domain.limits import Limit
 from fleet.domain.plan import CancelGroup, DrainWorker, ResizeGroup
+from fleet.domain.task import NewTask
 from fleet.domain.worker import WorkerStatus
 from fleet.storage.interfaces import SettingsChange, Storage
 from tests.ageing import age
@@ -288,6 +290,23 @@ def test_a_snapshot_is_what_is_there(store: Storage) -> None:
     assert (seen.waiting, seen.running) == (1, 1)
     assert (seen.dead_workers, seen.dead_groups) == (frozenset(), frozenset())
     assert seen.settings == current.settings
+
+
+def test_a_snapshot_tells_what_is_wanted(store: Storage) -> None:
+    """Lanes in which tasks wait, are held, or are due soon are wanted; later and ended ones are not (CP01)."""
+    store.rules.set_limit(Limit("k", max_running=0))
+    store.queue.enqueue(
+        [
+            NewTask("waits", requires={"gpu": 1}),
+            NewTask("soon", delay=30),
+            NewTask("later", delay=3600),
+            NewTask("held", concurrency_key="k"),
+        ]
+    )
+    current = begin(store)
+    wanted = store.control.snapshot("default", current.settings, ADAPTER, nobody).wanted
+    assert {lane.task for lane in wanted} == {"waits", "soon", "held"}
+    assert [dict(lane.requires) for lane in wanted if lane.task == "waits"] == [{"gpu": 1}]
 
 
 def test_a_snapshot_knows_what_a_worker_executes_now(store: Storage) -> None:

@@ -1,0 +1,230 @@
+"""Pools, groups, adapters, commands, decisions, maintenance, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
+from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
+from fleet.domain.plan import Plan
+from fleet.domain.snapshot import PoolSettings, Snapshot
+from fleet.storage.interfaces.registration import ProvenDead
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteCount:
+    """What one worker finished since its last beat, of one handler in one queue."""
+
+    queue: str
+    task: str
+    done: int
+    failed: int
+    busy_seconds: float
+    max_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a short lease: a process.
+
+    Attributes:
+        name: for people (`host:pid`).
+        process: its identity, by which a dead holder is replaced at once.
+    """
+
+    name: str
+    process: ProcessIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """Settings given to a pass; what is None keeps its stored value."""
+
+    policy: str | None = None
+    settings: Mapping[str, Any] | None = None
+    min_workers: int | None = None
+    max_workers: int | None = None
+    max_launch_per_cycle: int | None = None
+    template: Template | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerPass:
+    """A pool's settings as stored, and whether this pass holds the pool's lease.
+
+    Attributes:
+        pool: the pool.
+        epoch: this pass's epoch; every write of a decision names it. 0 when the lease was not had.
+        holder: whose pass it is; when the lease was not had, who has it.
+        held: whether this pass holds the lease.
+        settings: the settings in force.
+        template: how workers are started, if ever said.
+        changed: names of the settings that this call changed.
+    """
+
+    pool: str
+    epoch: int
+    holder: str
+    held: bool
+    settings: PoolSettings
+    template: Template | None
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What applying a plan wrote.
+
+    Attributes:
+        decision_id: the ledger's row.
+        commands: ids of the commands issued.
+        groups: ids of the groups requested.
+        drained: worker ids flagged terminating.
+    """
+
+    decision_id: int
+    commands: tuple[int, ...]
+    groups: tuple[str, ...]
+    drained: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePass:
+    """A maintenance pass under its lease: `epoch` fences, `gap` is what `liveness.is_lost` needs."""
+
+    epoch: int
+    now: datetime
+    gap: Gap | None
+
+
+class ControlPlane(Protocol):
+    """Pools, groups, adapters, commands, decisions and maintenance, as rows."""
+
+    # scaler passes
+
+    def begin_pass(
+        self, pool: str, holder: Holder, change: SettingsChange, lease: float, proven_dead: ProvenDead
+    ) -> ScalerPass:
+        """Store the given settings and try the pool's lease, in one transaction; creates the pool's row."""
+
+    def renew_pass(self, current: ScalerPass, lease: float) -> bool:
+        """Extend the pass's lease; return False when another pass took over."""
+
+    def end_pass(self, current: ScalerPass) -> bool:
+        """Release the pass's lease; return False (and keep it) when the settings changed meanwhile: decide again."""
+
+    def settings(self, pool: str) -> ScalerPass | None:
+        """Read a pool's settings without touching its lease (`held` is False); None when there is no such pool."""
+
+    def pools(self) -> tuple[ScalerPass, ...]:
+        """Read every pool's settings, by name."""
+
+    def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
+        """Read everything that a decision is based on, in one read transaction."""
+
+    def apply(self, current: ScalerPass, plan: Plan) -> Applied | None:
+        """Write a plan in one transaction; None, and nothing written, when another pass took over.
+
+        Writes the decision, `requested` groups with their start commands, lowered target sizes, stops and drain flags.
+        A worker that the plan took for idle is flagged only if it still is.
+        """
+
+    # commands
+
+    def take_commands(
+        self, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+    ) -> tuple[CommandRecord, ...]:
+        """Take this adapter's pending commands, and those taken by a process proven dead; expire what is too old."""
+
+    def finish_command(
+        self,
+        command_id: int,
+        *,
+        reply: Mapping[str, Any] | None = None,
+        error_code: int | None = None,
+        error_message: str | None = None,
+    ) -> bool:
+        """Close a taken command (failed when an error is given); return False when it was not open."""
+
+    def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
+        """Return commands, newest first."""
+
+    # groups
+
+    def launching(self, group_id: str, launch_token: str, process: ProcessIdentity, log_path: str | None) -> bool:
+        """Note the process that a launch started; return False when the group no longer waits for one."""
+
+    def contact(
+        self, group_id: str, launch_token: str, process: ProcessIdentity, *, lease: float = DEFAULT_LEASE
+    ) -> GroupOrders | None:
+        """Turn a requested or launching group `running` by compare-and-set of its token; None when refused.
+
+        The same process may repeat it. `lease` is in seconds.
+        """
+
+    def add_group(self, group: NewGroup) -> GroupOrders:
+        """Insert a group that a person started, already running."""
+
+    def beat_group(self, group_id: str, process: ProcessIdentity) -> GroupOrders | None:
+        """Renew a group's lease and return its orders; None when the group is not this process's or has ended."""
+
+    def fail_group(
+        self, group_id: str, *, error: str, exit_code: int | None = None, launch_token: str | None = None
+    ) -> bool:
+        """Mark a group failed with its reason; False when it had ended. Launches that never ran back their pool off."""
+
+    def explain_group(self, group_id: str, *, error: str, exit_code: int | None = None) -> bool:
+        """Replace the guessed reason of a failed group by a better one (a log's tail, an exit code)."""
+
+    def stop_group(self, group_id: str, *, reason: str) -> bool:
+        """Order a group to stop: `stopping`, target 0, its workers terminating; False when it had ended."""
+
+    def end_group(self, group_id: str, *, exit_code: int | None = None) -> bool:
+        """Mark a group `stopped`; return False when it had ended."""
+
+    def group(self, group_id: str) -> GroupRecord | None:
+        """Return one group."""
+
+    def groups(self, pool: str | None = None, live_only: bool = False) -> tuple[GroupRecord, ...]:
+        """Return groups, newest first."""
+
+    # maintenance
+
+    def begin_maintenance(self, holder: Holder, interval: float, proven_dead: ProvenDead) -> MaintenancePass | None:
+        """Take the maintenance lease if a pass is due (`interval` seconds after the last); None when it is not."""
+
+    def end_maintenance(self, current: MaintenancePass) -> None:
+        """Release the maintenance lease."""
+
+    def last_gap(self) -> Gap | None:
+        """Read the last gap between maintenance passes."""
+
+    def rescue(self, gap: Gap | None, proven_dead: ProvenDead, limit: int = 200) -> tuple[str, ...]:
+        """Mark lost workers and give their tasks back, a transaction each, guarded by what was seen.
+
+        Also rescues running tasks whose worker row is missing, ended or of another incarnation. Returns one line per
+        verdict, which names worker, last beat, threshold and tasks.
+        """
+
+    def expire(self, gap: Gap | None, proven_dead: ProvenDead) -> tuple[str, ...]:
+        """End commands past their time and fail groups whose launch or supervisor is gone; return one line each."""
+
+    def prune(self, older_than: float, limit: int = 1_000) -> int:
+        """Delete ended groups, commands, decisions and events older than `older_than` seconds, and unused lanes."""
+
+    # statistics, events
+
+    def add_minutes(self, counts: Iterable[MinuteCount]) -> None:
+        """Add finished tasks to the statistics of the current minute."""
+
+    def event(self, kind: str, subject: str, text: str) -> None:
+        """Write one event."""
+
+    def events(self, after: int = 0, limit: int = 100) -> tuple[Mapping[str, Any], ...]:
+        """Return events with a larger id than `after`, by id."""
+
+    def view(self, name: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the rows of a view (`fleet_workers`, `fleet_tasks`, `fleet_status`), columns by name."""

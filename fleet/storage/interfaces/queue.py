@@ -1,0 +1,175 @@
+"""The queue of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from fleet.domain.execution import AttemptRecord, Claimant, ClaimReply, Fence, Finish
+from fleet.domain.lanes import Lane, LaneClaim
+from fleet.domain.task import (
+    Answer,
+    Enqueued,
+    HandlerDefaults,
+    NewTask,
+    ParentResult,
+    QueueCounts,
+    TaskFilter,
+    TaskRecord,
+)
+from fleet.storage.interfaces.transaction import Transaction
+
+NEWEST_TASKS = TaskFilter()
+
+
+class WorkQueue(Protocol):
+    """The queue of tasks."""
+
+    def enqueue(self, tasks: Sequence[NewTask], *, transaction: Transaction | None = None) -> Enqueued:
+        """Add tasks, all or none, durably (synchronous=FULL) unless inside the caller's transaction.
+
+        What a task leaves open is taken from its handler's stored defaults, then from the fleet's.
+
+        Raises:
+            UsageError: a capability set beyond the allowed number of distinct ones.
+        """
+
+    def lanes(self, after: int = 0) -> tuple[Lane, ...]:
+        """Return lanes with a larger id than `after`, by id."""
+
+    def claim(self, claimant: Claimant, lanes: Sequence[LaneClaim], limit: int = 1) -> ClaimReply:
+        """Claim up to `limit` tasks of these (lane id, tier) in order of tier, rank, id.
+
+        A read decides whether there is anything to claim; only then is the write lock taken. The claiming statement
+        itself checks that the incarnation is active and not paused. With `limit` > 1 only tasks with attempts to spare
+        and no interruptions come in a batch (their `started_at` stays NULL); any other comes alone, and one that comes
+        alone is stamped as started.
+        """
+
+    def finish_and_claim(
+        self,
+        claimant: Claimant,
+        finishes: Sequence[Finish],
+        lanes: Sequence[LaneClaim],
+        limit: int = 1,
+        *,
+        transaction: Transaction | None = None,
+    ) -> ClaimReply:
+        """Write how claimed tasks ended and claim the next, in one commit; `limit` 0 claims nothing.
+
+        `accepted` names the fences that were written; a finish whose claim is gone changes nothing. What follows from
+        an end is part of the same commit: its key's next task, its dependents, its batch. Inside `transaction` (a
+        handler's own) nothing is committed here.
+        """
+
+    def start(self, claimant: Claimant, fence: Fence) -> bool:
+        """Stamp `started_at` of a batched task whose execution lasts; return False when the claim is gone."""
+
+    def release(self, incarnation: str, fences: Sequence[Fence], *, interrupted: bool, reason: str) -> tuple[int, ...]:
+        """Give tasks back without spending the attempt; return the ids that were still held.
+
+        Args:
+            incarnation: the holder's life.
+            fences: the claims.
+            interrupted: whether an execution was ended from outside: counts as an interruption, and a task with more
+                than ten of them ends `failed/interrupted_too_often`.
+            reason: for the event log.
+        """
+
+    def progress(self, incarnation: str, fence: Fence, fraction: float | None, text: str | None) -> bool:
+        """Store a running task's progress (0 to 1, and a line); return False when the claim is gone."""
+
+    def save_step(self, incarnation: str, fence: Fence, name: str, value_json: str) -> bool:
+        """Store (or replace) a named step of a running task; return False when the claim is gone."""
+
+    def steps(self, task_id: int) -> Mapping[str, str]:
+        """Return a task's stored steps as JSON texts, by name; they outlive release, retry and worker."""
+
+    def parents(self, task_id: int) -> tuple[ParentResult, ...]:
+        """Return the tasks that a task depends on, by id, with their results."""
+
+    def attempts(self, task_id: int) -> tuple[AttemptRecord, ...]:
+        """Return a task's executions that did not succeed, oldest first."""
+
+    def advance(self, limit: int = 500) -> int:
+        """Do what has become due, in one bounded transaction; return how many tasks changed.
+
+        Due `scheduled` tasks become `pending` (or `blocked` by their key's limit), tasks past their deadline fail, and
+        the dependents of tasks with very many of them are let go. Takes the write lock only when there is any of it.
+        """
+
+    def sweep(self, limit: int = 500) -> int:
+        """Look at the next blocked tasks, and let go those that nothing holds any more; return how many changed.
+
+        Everything is let go in the transaction that frees it; the sweep mends what somebody's own SQL has changed. It
+        goes round in bounded steps; it also blocks what a lowered limit leaves too much of.
+        """
+
+    def next_due_in(self) -> float | None:
+        """Return seconds until something becomes due by itself (0 when overdue), None when nothing will.
+
+        That is a scheduled task, a tick of a schedule, or the end of a queue's pause.
+        """
+
+    def claimable(self, lanes: Sequence[LaneClaim], limit: int) -> int:
+        """Return how many tasks of these lanes could be claimed, counting no further than `limit`."""
+
+    def unfinished(self, lanes: Sequence[int], horizon: float) -> int:
+        """Return how many tasks of these lanes are pending, running, held by a limit, or due within `horizon` seconds.
+
+        Tasks of paused queues and tasks that wait for others do not count.
+        """
+
+    def cancel(self, task_ids: Sequence[int]) -> tuple[Answer, ...]:
+        """Cancel tasks: at once what does not run; of what runs, ask its holder to stop. Answers in input order.
+
+        The request sticks: a running one that is asked ends `cancelled` unless its handler returns first.
+        """
+
+    def retry(self, task_ids: Sequence[int]) -> tuple[Answer, ...]:
+        """Put failed and cancelled tasks back into the queue with all their attempts; answers in input order."""
+
+    def retry_failed(
+        self,
+        *,
+        error_kind: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        after: int = 0,
+        limit: int = 500,
+    ) -> tuple[Answer, ...]:
+        """Retry the next failed tasks that match, by id, at most `limit`; a step of a longer work.
+
+        `after` is the last id that was answered before: repeat with it until nothing is returned.
+        """
+
+    def cancel_requests(self, workers: Sequence[str]) -> tuple[tuple[str, Fence], ...]:
+        """Return (worker id, fence) of tasks that run at these workers and are to be cancelled."""
+
+    def get(self, task_id: int) -> TaskRecord | None:
+        """Return one task, payload included."""
+
+    def list(self, filter: TaskFilter = NEWEST_TASKS) -> tuple[TaskRecord, ...]:
+        """Return the tasks that match, newest first, without payload and result."""
+
+    def counts(self) -> tuple[QueueCounts, ...]:
+        """Return open tasks by queue, handler and requirement."""
+
+    def open_totals(self) -> Mapping[str, int]:
+        """Return how many tasks are in each open status, exactly; finished ones are not looked at."""
+
+    def totals(self) -> Mapping[str, int]:
+        """Return how many tasks are in each status; reads every row."""
+
+    def prune(self, older_than: float, limit: int = 1_000) -> int:
+        """Delete finished tasks that ended more than `older_than` seconds ago; return how many.
+
+        One bounded stretch of ids a call, by a stored cursor. Kept are tasks that an open one depends on, and those of
+        a batch that has not ended.
+        """
+
+    def declare_handlers(self, handlers: Iterable[HandlerDefaults]) -> None:
+        """Store handler defaults that differ from what is stored (read first: idle starts do not write)."""
+
+    def handlers(self) -> tuple[HandlerDefaults, ...]:
+        """Return the stored handler defaults, by name."""

@@ -1,0 +1,85 @@
+"""One database as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from fleet.storage.interfaces.control import ControlPlane
+from fleet.storage.interfaces.queue import WorkQueue
+from fleet.storage.interfaces.registration import RegistrationBackend
+from fleet.storage.interfaces.rules import QueueRules
+from fleet.storage.interfaces.schedules import Schedules
+from fleet.storage.interfaces.transaction import Transaction
+
+
+class Watch(Protocol):
+    """Notices commits of others without polling hard: the keeper's ear."""
+
+    def fileno(self) -> int | None:
+        """Return a descriptor that becomes readable when something may have changed, None where there is none."""
+
+    def changed(self) -> bool:
+        """Return whether anybody committed since the last call (or since the watch began)."""
+
+    def poll_interval(self) -> float:
+        """Return seconds between two looks where no descriptor helps."""
+
+    def replaced(self) -> bool:
+        """Return whether the database behind the path is another one than was opened."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class Storage(Protocol):
+    """One database: its three facets, and transactions that span them."""
+
+    @property
+    def registry(self) -> RegistrationBackend:
+        """The registry of workers."""
+
+    @property
+    def queue(self) -> WorkQueue:
+        """The queue of tasks."""
+
+    @property
+    def rules(self) -> QueueRules:
+        """Pauses, limits, batches and settings of the queue."""
+
+    @property
+    def schedules(self) -> Schedules:
+        """Periodic tasks."""
+
+    @property
+    def control(self) -> ControlPlane:
+        """Pools, groups, commands, maintenance."""
+
+    @property
+    def url(self) -> str:
+        """The database's URL without a password."""
+
+    @property
+    def created(self) -> bool:
+        """Whether opening it has made the database's file."""
+
+    @property
+    def tolerates_slow_writes(self) -> bool:
+        """Whether a worker whose beat waits may go on after reading its row (SQLite), or must fence itself."""
+
+    def now(self) -> datetime:
+        """Return the store's time."""
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open a durable write transaction, committed at the end of the block, rolled back on an exception."""
+
+    def watch(self) -> Watch:
+        """Begin to watch for commits."""
+
+    def on_wait(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` from time to time while an operation waits for a lock or a connection."""
+
+    def close(self) -> None:
+        """Close all connections."""

@@ -1,0 +1,98 @@
+"""Deleting finished tasks: by a cursor over ids, so that finished rows need no index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from fleet.domain.task import FINAL_STATUSES
+from fleet.storage import dependencies, history
+from fleet.storage.database import Database, Transaction
+from fleet.storage.guards import OPEN, status_in
+from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.sql import Statement, time_of
+
+_CURSOR = Statement("SELECT prune_cursor FROM maintenance WHERE id = 1")
+_MOVE_CURSOR = Statement("UPDATE maintenance SET prune_cursor = :cursor WHERE id = 1")
+_SCAN = Statement(
+    "SELECT id, status, finished_at FROM work_queue WHERE id > :cursor ORDER BY id LIMIT :limit",
+)
+# Kept: what an open task may still read the result of, whose dependents are not let go, and batches not ended.
+_WANTED = by_ids(
+    f"""SELECT q.id FROM work_queue q WHERE q.id IN {{ids}} AND (
+        EXISTS (SELECT 1 FROM work_dependency d JOIN work_queue c ON c.id = d.child
+            WHERE d.parent = q.id AND (d.satisfied = false OR c.{OPEN}))
+        OR (q.batch_id IS NOT NULL AND EXISTS (SELECT 1 FROM work_batch b
+            WHERE b.batch_id = q.batch_id AND b.ended_at IS NULL)))"""
+)
+_DELETE_PAYLOADS = by_ids("DELETE FROM work_payload WHERE task_id IN {ids}")
+_DELETE_STEPS = by_ids("DELETE FROM work_step WHERE task_id IN {ids}")
+_DELETE_TASKS = by_ids(f"DELETE FROM work_queue WHERE id IN {{ids}} AND {status_in(FINAL_STATUSES)}")
+_DELETE_BATCHES = Statement(
+    """DELETE FROM work_batch WHERE batch_id IN (SELECT b.batch_id FROM work_batch b
+        WHERE b.ended_at < :cutoff AND NOT EXISTS (SELECT 1 FROM work_queue q WHERE q.batch_id = b.batch_id)
+        ORDER BY b.batch_id LIMIT :limit)"""
+)
+_OLD_BATCH = Statement("SELECT 1 FROM work_batch WHERE ended_at < :cutoff LIMIT 1")
+_OLD_STATE = Statement("SELECT 1 FROM limit_state WHERE next_allowed_at < :cutoff LIMIT 1")
+_DELETE_STATES = Statement(
+    "DELETE FROM limit_state WHERE key IN (SELECT key FROM limit_state WHERE next_allowed_at < :cutoff LIMIT :limit)"
+)
+_FREE_PAGES = Statement("PRAGMA freelist_count", "SELECT 0")
+_RETURN_PAGE = Statement("PRAGMA incremental_vacuum(1)", "SELECT 1")
+_PAGES_AT_A_TIME = 100
+
+
+def prune(database: Database, older_than: float, limit: int) -> int:
+    """Delete finished tasks that ended long ago, a bounded stretch of ids at a time; return how many."""
+    old, before, after = database.read(lambda transaction: _scan(transaction, older_than, limit))
+    if not old and before == after:
+        return 0
+    return database.write(lambda transaction: _delete(transaction, old, after))
+
+
+def prune_around(database: Database, older_than: float, limit: int) -> int:
+    """Delete batches and states of limits that nothing belongs to any more; return how many."""
+
+    def old(transaction: Transaction) -> bool:
+        cutoff = transaction.now - timedelta(seconds=older_than)
+        return any(transaction.rows(statement, cutoff=cutoff) for statement in (_OLD_BATCH, _OLD_STATE))
+
+    def delete(transaction: Transaction) -> int:
+        cutoff = transaction.now - timedelta(seconds=older_than)
+        return sum(
+            transaction.touched(statement, cutoff=cutoff, limit=limit)
+            for statement in (_DELETE_BATCHES, _DELETE_STATES)
+        )
+
+    return database.write(delete) if database.read(old) else 0
+
+
+def _scan(transaction: Transaction, older_than: float, limit: int) -> tuple[list[int], int, int]:
+    """Return the next finished tasks that are old enough, the cursor, and where it goes next."""
+    cutoff = transaction.now - timedelta(seconds=older_than)
+    cursor = int(transaction.value(_CURSOR))
+    rows = transaction.rows(_SCAN, cursor=cursor, limit=limit)
+    old = [
+        task_id
+        for task_id, status, finished_at in rows
+        if status in FINAL_STATUSES and finished_at is not None and time_of(finished_at) <= cutoff
+    ]
+    wanted = {row[0] for row in transaction.rows(_WANTED, ids=ids_json(old))} if old else set()
+    # At the end of the table the next pass begins at its start again.
+    return [task_id for task_id in old if task_id not in wanted], cursor, rows[-1][0] if len(rows) == limit else 0
+
+
+def _delete(transaction: Transaction, old: Sequence[int], cursor: int) -> int:
+    transaction.rows(_MOVE_CURSOR, cursor=cursor)
+    if not old:
+        return 0
+    ids = ids_json(old)
+    for statement in (_DELETE_PAYLOADS, _DELETE_STEPS, history.FORGET):
+        transaction.rows(statement, ids=ids)
+    dependencies.forget(transaction, ids)
+    deleted = transaction.touched(_DELETE_TASKS, ids=ids)
+    # Python's driver steps this pragma once, which returns one page, whatever number it is given.
+    for _ in range(min(int(transaction.value(_FREE_PAGES)), _PAGES_AT_A_TIME)):
+        transaction.rows(_RETURN_PAGE)
+    return deleted
