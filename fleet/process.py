@@ -98,6 +98,11 @@ def is_dead(identity: ProcessIdentity) -> bool:
     return life_of(identity) is Life.DEAD
 
 
+def is_moving(identity: ProcessIdentity) -> bool:
+    """Return whether the process is certainly alive here, and not stopped."""
+    return life_of(identity) is Life.ALIVE and state(identity.pid or 0) not in ("T", "t", None)
+
+
 def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
     """Send a signal to exactly this process; return False when it is not certainly alive here.
 

@@ -60,9 +60,9 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
 def _worker_rows(storage: Storage) -> list[dict[str, Any]]:
     """Return the view's rows; what this host knows of its processes corrects the state."""
     from fleet.monitoring.observe import observe_workers
-    from fleet.process import is_dead
+    from fleet.process import is_dead, is_moving
 
-    sight = observe_workers(storage, is_dead, ended=True)
+    sight = observe_workers(storage, is_dead, moving=is_moving, ended=True)
     states = {(worker.worker_id, worker.incarnation): str(sight.state(worker)) for worker in sight.workers}
     rows = [plain(row) for row in storage.control.view("fleet_workers")]
     rows.sort(key=lambda row: str(row["worker_id"]))
@@ -100,10 +100,10 @@ def status(everything: AllOption = False, db_path: DatabaseOption = None, as_jso
     """Show the fleet at a glance. Exits 1 when something is wrong: tasks wait and no worker is live, say."""
     from fleet.monitoring.observe import observe
     from fleet.monitoring.status import status_of
-    from fleet.process import is_dead
+    from fleet.process import is_dead, is_moving
 
     with opened(db_path, read_only=True) as storage:
-        found = status_of(observe(storage, is_dead, everything=everything))
+        found = status_of(observe(storage, is_dead, moving=is_moving, everything=everything))
         shown = storage.url
     if as_json:
         print_json({"database": shown, **found.as_json()})
@@ -117,20 +117,22 @@ def _print_status(found: Status, database: str) -> None:
     print(f"workers  {_counted(found.workers)}")
     print(f"groups   {_counted(found.groups)}")
     print(f"tasks    {_counted(found.tasks)}{_oldest(found)}")
+    print(f"finished about {_counted(found.finished_10m)} in 10 minutes, {_counted(found.finished_24h)} in 24 hours")
     for pool in found.pools:
         wants = "leaves the number of workers as it is" if pool.desired is None else f"wants {pool.desired}"
         print(f"pool     {pool.pool}: policy {pool.policy} {wants}, has {pool.live}")
     if found.handlers:
         print()
         print_table(
-            ["TASK", "QUEUE", "REQUIRES", "PENDING", "SCHEDULED", "RUNNING", "OFFERED BY"],
+            ["TASK", "QUEUE", "REQUIRES", "BLOCKED", "SCHEDULED", "PENDING", "RUNNING", "OFFERED BY"],
             [
                 [
                     entry.task,
                     entry.queue,
                     _named(entry.requires),
-                    entry.pending,
+                    entry.blocked,
                     entry.scheduled,
+                    entry.pending,
                     entry.running,
                     _offerers(entry.offered_by),
                 ]

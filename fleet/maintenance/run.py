@@ -1,4 +1,4 @@
-"""One maintenance pass: rescue, promote, expire, prune. Level-triggered: what one pass leaves, the next one finds."""
+"""One maintenance pass. Level-triggered: what one pass leaves, the next one finds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from fleet.clock import Clock, SystemClock
 from fleet.domain.liveness import MAINTENANCE_INTERVAL
 from fleet.errors import DatabaseBusy
 from fleet.maintenance.launches import fail_dead_launches
+from fleet.maintenance.pruning import others
 from fleet.storage.interfaces import Holder, MaintenancePass, ProvenDead, Storage
 
 T = TypeVar("T")
-
-RETENTION = 7 * 86_400.0
-"""Seconds for which what has ended is kept."""
 
 TIME_PER_STEP = 0.2
 """Seconds after which a step leaves the rest to the next pass: whoever runs the pass has beats to send."""
@@ -26,7 +24,9 @@ TIME_FOR_BEATS = 1.0
 """Seconds that others get for their beats where the write lock was waited for longer than that."""
 
 RESCUE_BATCH = 50
-PROMOTE_BATCH = 500
+ADVANCE_BATCH = 500
+SWEEP_BATCH = 500
+TICK_BATCH = 100
 PRUNE_BATCH = 500
 SHORTEST_PAUSE = 0.002
 
@@ -38,14 +38,18 @@ class MaintenanceReport:
     Attributes:
         rescued: one line per worker found lost or task found without a holder.
         expired: one line per command, launch or group ended because its time was over.
-        promoted: scheduled tasks that became due.
+        advanced: tasks that became due, or too late, or were let go after many others.
+        ticked: tasks that schedules enqueued.
+        swept: tasks let go, or held back, that somebody's own SQL had left behind.
         pruned: rows deleted after their retention.
         errors: one line per step that failed; the other steps ran all the same.
     """
 
     rescued: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
-    promoted: int = 0
+    advanced: int = 0
+    ticked: int = 0
+    swept: int = 0
     pruned: int = 0
     errors: tuple[str, ...] = ()
 
@@ -92,14 +96,19 @@ class _Pass:
 
     def run(self) -> MaintenanceReport:
         rescued = self._step("rescue", self._rescue)
-        promoted = self._step("promote", lambda: self._count(self.storage.queue.advance, PROMOTE_BATCH))
+        advanced = self._step("advance", lambda: self._count(self.storage.queue.advance, ADVANCE_BATCH))
+        ticked = self._step("schedules", lambda: self.storage.schedules.tick(TICK_BATCH))
+        swept = self._step("sweep", lambda: self.storage.queue.sweep(SWEEP_BATCH))
         failed = self._step("failed launches", lambda: fail_dead_launches(self.storage, self.proven_dead))
         expired = self._step("expire", lambda: self.storage.control.expire(self.current.gap, self.proven_dead))
         pruned = [self._step(f"prune {name}", prune) for name, prune in self._prunes()]
+        self._step("trim", self.storage.trim)
         return MaintenanceReport(
             rescued=tuple(rescued or ()),
             expired=(*(failed or ()), *(expired or ())),
-            promoted=promoted or 0,
+            advanced=advanced or 0,
+            ticked=ticked or 0,
+            swept=swept or 0,
             pruned=sum(count or 0 for count in pruned),
             errors=tuple(self.errors),
         )
@@ -131,10 +140,13 @@ class _Pass:
 
     def _prunes(self) -> Sequence[tuple[str, Callable[[], int]]]:
         storage = self.storage
-        return (
-            ("tasks", lambda: self._count(lambda limit: storage.queue.prune(RETENTION, limit), PRUNE_BATCH)),
-            ("workers", lambda: self._count(lambda limit: storage.registry.prune(RETENTION, limit), PRUNE_BATCH)),
-            ("ledger", lambda: self._count(lambda limit: storage.control.prune(RETENTION, limit), PRUNE_BATCH)),
+        retention = self._step("retention", lambda: storage.rules.setting("retention"))
+        if retention is None:
+            return ()
+        kinds = {"tasks": storage.queue.prune, **others(storage)}
+        return tuple(
+            (name, lambda prune=prune: self._count(lambda limit: prune(retention, limit), PRUNE_BATCH))
+            for name, prune in kinds.items()
         )
 
     def _count(self, batch: Callable[[int], int], limit: int) -> int:

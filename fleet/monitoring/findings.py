@@ -7,17 +7,24 @@ pool that asks for workers has none because its launches fail.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fleet.domain.group import GroupRecord, GroupStatus
+from fleet.domain.policies import fixed
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.sight import Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
+from fleet.storage.interfaces import Pause
+
+LARGE_LOG = 256 << 20
+LARGE_FREE = 256 << 20
 
 NOBODY_ASKS = "no pool says how many there should be"
 
 
 def problems(sight: Sight) -> tuple[str, ...]:
     """Return what makes the fleet unhealthy, in words."""
-    return (*_nobody_works(sight), *_unrescued(sight), *_launchless(sight))
+    return (*_nobody_works(sight), *_unrescued(sight), *_launchless(sight), *_unreadable(sight))
 
 
 def notes(sight: Sight) -> tuple[str, ...]:
@@ -28,6 +35,47 @@ def notes(sight: Sight) -> tuple[str, ...]:
         *_late(sight),
         *_dead_and_idle(sight),
         *_failed_launches(sight),
+        *_paused(sight),
+        *_large(sight),
+    )
+
+
+def _unreadable(sight: Sight) -> tuple[str, ...]:
+    return tuple(
+        f"pool {name}: {fixed.unreadable(settings.settings)}"
+        for name, settings in sorted(sight.pools.items(), key=lambda item: str(item[0]))
+        if settings.policy == "fixed" and fixed.target(settings.settings) is None
+    )
+
+
+def _paused(sight: Sight) -> tuple[str, ...]:
+    waiting: Counter[str] = Counter()
+    for counts in sight.counts:
+        waiting[counts.queue] += counts.pending
+    return tuple(
+        f"queue {pause.queue} is paused{_until(pause)}"
+        + (f": {_tasks_wait(waiting[pause.queue])}" if waiting[pause.queue] else "")
+        for pause in sight.pauses
+    )
+
+
+def _until(pause: Pause) -> str:
+    return "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _large(sight: Sight) -> tuple[str, ...]:
+    log, free = sight.sizes.get("log", 0), sight.sizes.get("free", 0)
+    return (
+        *(
+            [f"the write-ahead log has {log >> 20} MiB: somebody reads an old snapshot all the time"]
+            if log > LARGE_LOG
+            else []
+        ),
+        *(
+            [f"{free >> 20} MiB of the file are free pages: fleet db vacuum gives them back"]
+            if free > LARGE_FREE
+            else []
+        ),
     )
 
 
@@ -100,7 +148,9 @@ def _unoffered(sight: Sight) -> tuple[str, ...]:
     return tuple(
         f"{counts.task} in queue {counts.queue}: {_tasks_wait(counts.pending)} and no worker offers it"
         for counts in sight.counts
-        if counts.pending and not any(can_take(worker, counts) for worker in workers)
+        if counts.pending
+        and not sight.is_paused(counts.queue)
+        and not any(can_take(worker, counts) for worker in workers)
     )
 
 
@@ -129,7 +179,7 @@ def _failed(sight: Sight) -> list[tuple[str, GroupRecord]]:
         newest[group.pool] = group
     return [
         (pool, group)
-        for pool, group in sorted(newest.items())
+        for pool, group in sorted(newest.items(), key=lambda item: str(item[0]))
         if group.status is GroupStatus.FAILED and group.contacted_at is None
     ]
 

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
 from fleet.monitoring.sight import Sight
 from fleet.storage.interfaces import ProvenDead, Storage
 
 LIVE_ROWS = WorkerFilter(status=LIVE_STATUSES)
 ALL_ROWS = WorkerFilter()
+FINISHED_OVER = (600, 86_400)
+"""Seconds over which finished tasks are told: ten minutes, a day."""
 
 
-def observe_workers(storage: Storage, proven_dead: ProvenDead, *, ended: bool = False) -> Sight:
+def never(_process: ProcessIdentity) -> bool:
+    """Return False: nothing is known of any process."""
+    return False
+
+
+def observe_workers(
+    storage: Storage, proven_dead: ProvenDead, *, moving: ProvenDead = never, ended: bool = False
+) -> Sight:
     """Read workers and pools, and no task.
 
     Args:
         storage: the database.
         proven_dead: says whether a process is certainly gone.
+        moving: says whether a process is certainly there, and not stopped.
         ended: read ended workers too.
     """
     workers = storage.registry.list(ALL_ROWS if ended else LIVE_ROWS)
@@ -29,24 +40,35 @@ def observe_workers(storage: Storage, proven_dead: ProvenDead, *, ended: bool = 
             for worker in workers
             if worker.status in LIVE_STATUSES and proven_dead(worker.process)
         ),
+        moving=frozenset(
+            (worker.worker_id, worker.incarnation)
+            for worker in workers
+            if worker.status in LIVE_STATUSES and moving(worker.process)
+        ),
         gap=storage.control.last_gap(),
         pools={pool.pool: pool.settings for pool in storage.control.pools()},
     )
 
 
-def observe(storage: Storage, proven_dead: ProvenDead, *, everything: bool = False) -> Sight:
+def observe(
+    storage: Storage, proven_dead: ProvenDead, *, moving: ProvenDead = never, everything: bool = False
+) -> Sight:
     """Read the fleet.
 
     Args:
         storage: the database.
         proven_dead: says whether a process is certainly gone.
+        moving: says whether a process is certainly there, and not stopped.
         everything: count finished tasks and read ended workers too.
     """
     return replace(
-        observe_workers(storage, proven_dead, ended=everything),
+        observe_workers(storage, proven_dead, moving=moving, ended=everything),
         groups=storage.control.groups(),
         counts=storage.queue.counts(),
         totals=storage.queue.totals() if everything else None,
+        pauses=storage.rules.pauses(),
+        finished={seconds: storage.control.finished_since(seconds) for seconds in FINISHED_OVER},
+        sizes=storage.sizes(),
     )
 
 

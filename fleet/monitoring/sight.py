@@ -9,10 +9,12 @@ from datetime import datetime
 from fleet.domain.group import GroupRecord
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.liveness import Gap
+from fleet.domain.policies import fixed
 from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.workers import CLAIMING_STATES, LIVE_STATES, WorkerState, state_of
+from fleet.storage.interfaces import Pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ class Sight:
         counts: open tasks by queue, handler and requirement.
         pools: settings of each pool, by name.
         totals: tasks in each status, finished ones included, where they were counted.
+        moving: (worker id, incarnation) whose process is certainly there, and not stopped.
+        pauses: queues that are paused now.
+        finished: tasks done and failed, by seconds back from now: statistics.
+        sizes: bytes by what takes them, where that is known.
     """
 
     now: datetime
@@ -38,10 +44,15 @@ class Sight:
     counts: tuple[QueueCounts, ...] = ()
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
     totals: Mapping[str, int] | None = None
+    moving: frozenset[tuple[str, str]] = frozenset()
+    pauses: tuple[Pause, ...] = ()
+    finished: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def state(self, worker: WorkerRecord) -> WorkerState:
         """Return how a worker is doing."""
-        return state_of(worker, self.now, self.gap, (worker.worker_id, worker.incarnation) in self.dead)
+        life = (worker.worker_id, worker.incarnation)
+        return state_of(worker, self.now, self.gap, life in self.dead, life in self.moving)
 
     def live(self) -> tuple[WorkerRecord, ...]:
         """Return the workers with a fresh beat."""
@@ -56,8 +67,12 @@ class Sight:
         return frozenset(name for worker in self.live() for name in worker.handlers)
 
     def waiting(self) -> int:
-        """Return how many tasks wait for a worker."""
-        return sum(counts.pending for counts in self.counts)
+        """Return how many tasks wait for a worker; those of paused queues wait for somebody to resume them."""
+        return sum(counts.pending for counts in self.counts if not self.is_paused(counts.queue))
+
+    def is_paused(self, queue: str) -> bool:
+        """Return whether nothing is claimed from a queue now."""
+        return any(pause.queue == queue for pause in self.pauses)
 
     def scaled_to_zero(self) -> bool:
         """Return whether every pool was told to have no workers."""
@@ -70,7 +85,10 @@ def desired(settings: PoolSettings) -> int | None:
         return settings.min_workers or None
     if settings.policy != "fixed":
         return settings.min_workers
-    target = max(int(settings.settings.get("target_workers", 0)), settings.min_workers)
+    asked = fixed.target(settings.settings)
+    if asked is None:
+        return settings.min_workers or None
+    target = max(asked, settings.min_workers)
     return target if settings.max_workers is None else min(target, settings.max_workers)
 
 

@@ -67,6 +67,9 @@ class Status:
         groups: how many are in each status.
         tasks: how many are open, by status (all statuses, where finished ones were counted).
         oldest_waiting_seconds: how long the oldest pending task has waited.
+        finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, not exact.
+        finished_24h: the same of the last day.
+        paused: queues that nothing is claimed from now, with the time until then (None: until resumed).
         pools: each pool.
         handlers: open tasks by handler and queue.
     """
@@ -79,6 +82,9 @@ class Status:
     groups: Mapping[str, int]
     tasks: Mapping[str, int]
     oldest_waiting_seconds: float | None
+    finished_10m: Mapping[str, int]
+    finished_24h: Mapping[str, int]
+    paused: Mapping[str, datetime | None]
     pools: tuple[PoolStatus, ...]
     handlers: tuple[HandlerStatus, ...]
 
@@ -100,7 +106,10 @@ def status_of(sight: Sight) -> Status:
         groups={**dict.fromkeys(map(str, GroupStatus), 0), **Counter(str(group.status) for group in sight.groups)},
         tasks=_tasks(sight),
         oldest_waiting_seconds=_oldest_waiting(sight),
-        pools=tuple(_pool(sight, name) for name in sorted(sight.pools)),
+        finished_10m=sight.finished.get(600, {}),
+        finished_24h=sight.finished.get(86_400, {}),
+        paused={pause.queue: pause.until for pause in sight.pauses},
+        pools=tuple(_pool(sight, name) for name in sorted(sight.pools, key=str)),
         handlers=handlers,
     )
 

@@ -14,9 +14,9 @@ BEATS_UNTIL_LATE = 2
 class WorkerState(StrEnum):
     """How a worker is doing, in the words of the view `fleet_workers`, and `late`.
 
-    Ready, busy, paused and draining ones are live. A late one has missed beats and is within its lease. A dead one is
-    past its lease, or its process is certainly gone, and nobody has marked it yet; a lost one was marked, and its tasks
-    given back; a terminated one has ended by itself.
+    Ready, busy, paused and draining ones are live. A late one has missed beats and is within its lease, or past it
+    while its process is seen to be there. A dead one is past its lease, or its process is certainly gone, and nobody
+    has marked it yet; a lost one was marked, and its tasks given back; a terminated one has ended by itself.
     """
 
     READY = "ready"
@@ -33,7 +33,9 @@ LIVE_STATES = (WorkerState.READY, WorkerState.BUSY, WorkerState.PAUSED, WorkerSt
 CLAIMING_STATES = (WorkerState.READY, WorkerState.BUSY)
 
 
-def state_of(worker: WorkerRecord, now: datetime, gap: Gap | None, proven_dead: bool) -> WorkerState:
+def state_of(
+    worker: WorkerRecord, now: datetime, gap: Gap | None, proven_dead: bool, moving: bool = False
+) -> WorkerState:
     """Return how a worker is doing.
 
     Args:
@@ -41,12 +43,13 @@ def state_of(worker: WorkerRecord, now: datetime, gap: Gap | None, proven_dead: 
         now: the database's time.
         gap: the last gap between maintenance passes.
         proven_dead: whether its process is certainly gone.
+        moving: whether its process is certainly there: its beats may wait for somebody's lock.
     """
     if worker.status in (WorkerStatus.TERMINATED, WorkerStatus.LOST):
         return WorkerState(worker.status.value)
     life = Life.DEAD if proven_dead else Life.UNKNOWN
     if is_lost(life, worker.lease_expires_at, worker.lease_seconds, now, gap):
-        return WorkerState.DEAD
+        return WorkerState.LATE if moving else WorkerState.DEAD
     if (now - worker.last_heartbeat).total_seconds() > BEATS_UNTIL_LATE * worker.heartbeat_seconds:
         return WorkerState.LATE
     if worker.status is WorkerStatus.TERMINATING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
@@ -26,6 +27,7 @@ from fleet.storage.registration import read_gap
 from fleet.storage.sql import Statement
 from fleet.storage.views import VIEWS
 
+_FINISHED = Statement("SELECT coalesce(sum(done), 0), coalesce(sum(failed), 0) FROM work_minute WHERE minute >= :since")
 _ADD_MINUTE = Statement(
     """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
     VALUES (:minute, :queue, :task, :done, :failed, :busy_seconds, :max_seconds)
@@ -191,6 +193,16 @@ class SqlControlPlane:
         given = list(counts)
         if given:
             self._database.write(lambda transaction: _add_minutes(transaction, given))
+
+    def finished_since(self, seconds: float) -> Mapping[str, int]:
+        """Return how many tasks were done and failed in the last seconds, by whole minutes."""
+
+        def count(transaction: Transaction) -> tuple[int, int]:
+            since = (transaction.now - timedelta(seconds=seconds)).replace(second=0, microsecond=0)
+            return transaction.rows(_FINISHED, since=since)[0]
+
+        done, failed = self._database.read(count)
+        return {"done": int(done), "failed": int(failed)}
 
     def event(self, kind: str, subject: str, text: str) -> None:
         """Write one event."""

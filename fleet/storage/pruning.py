@@ -11,6 +11,7 @@ from fleet.storage.database import Database, Transaction
 from fleet.storage.guards import OPEN, status_in
 from fleet.storage.parameters import by_ids, ids_json
 from fleet.storage.sql import Statement, time_of
+from fleet.storage.upkeep import return_pages
 
 _CURSOR = Statement("SELECT prune_cursor FROM maintenance WHERE id = 1")
 _MOVE_CURSOR = Statement("UPDATE maintenance SET prune_cursor = :cursor WHERE id = 1")
@@ -38,17 +39,27 @@ _OLD_STATE = Statement("SELECT 1 FROM limit_state WHERE next_allowed_at < :cutof
 _DELETE_STATES = Statement(
     "DELETE FROM limit_state WHERE key IN (SELECT key FROM limit_state WHERE next_allowed_at < :cutoff LIMIT :limit)"
 )
-_FREE_PAGES = Statement("PRAGMA freelist_count", "SELECT 0")
-_RETURN_PAGE = Statement("PRAGMA incremental_vacuum(1)", "SELECT 1")
 _PAGES_AT_A_TIME = 100
 
 
 def prune(database: Database, older_than: float, limit: int) -> int:
     """Delete finished tasks that ended long ago, a bounded stretch of ids at a time; return how many."""
-    old, before, after = database.read(lambda transaction: _scan(transaction, older_than, limit))
-    if not old and before == after:
+    cursor = int(database.read(lambda transaction: transaction.value(_CURSOR)))
+    old, after = database.read(lambda transaction: _scan(transaction, cursor, older_than, limit))
+    if not old and cursor == after:
         return 0
-    return database.write(lambda transaction: _delete(transaction, old, after))
+
+    def delete(transaction: Transaction) -> int:
+        transaction.rows(_MOVE_CURSOR, cursor=after)
+        return _delete(transaction, old)
+
+    return database.write(delete)
+
+
+def prune_after(database: Database, cursor: int, older_than: float, limit: int) -> tuple[int, int]:
+    """Delete what is old of the next stretch of ids; return how many, and where the next one begins (0: nowhere)."""
+    old, after = database.read(lambda transaction: _scan(transaction, cursor, older_than, limit))
+    return (database.write(lambda transaction: _delete(transaction, old)) if old else 0), after
 
 
 def prune_around(database: Database, older_than: float, limit: int) -> int:
@@ -68,10 +79,9 @@ def prune_around(database: Database, older_than: float, limit: int) -> int:
     return database.write(delete) if database.read(old) else 0
 
 
-def _scan(transaction: Transaction, older_than: float, limit: int) -> tuple[list[int], int, int]:
-    """Return the next finished tasks that are old enough, the cursor, and where it goes next."""
+def _scan(transaction: Transaction, cursor: int, older_than: float, limit: int) -> tuple[list[int], int]:
+    """Return the next finished tasks that are old enough, and where the cursor goes next."""
     cutoff = transaction.now - timedelta(seconds=older_than)
-    cursor = int(transaction.value(_CURSOR))
     rows = transaction.rows(_SCAN, cursor=cursor, limit=limit)
     old = [
         task_id
@@ -80,11 +90,10 @@ def _scan(transaction: Transaction, older_than: float, limit: int) -> tuple[list
     ]
     wanted = {row[0] for row in transaction.rows(_WANTED, ids=ids_json(old))} if old else set()
     # At the end of the table the next pass begins at its start again.
-    return [task_id for task_id in old if task_id not in wanted], cursor, rows[-1][0] if len(rows) == limit else 0
+    return [task_id for task_id in old if task_id not in wanted], rows[-1][0] if len(rows) == limit else 0
 
 
-def _delete(transaction: Transaction, old: Sequence[int], cursor: int) -> int:
-    transaction.rows(_MOVE_CURSOR, cursor=cursor)
+def _delete(transaction: Transaction, old: Sequence[int]) -> int:
     if not old:
         return 0
     ids = ids_json(old)
@@ -92,7 +101,6 @@ def _delete(transaction: Transaction, old: Sequence[int], cursor: int) -> int:
         transaction.rows(statement, ids=ids)
     dependencies.forget(transaction, ids)
     deleted = transaction.touched(_DELETE_TASKS, ids=ids)
-    # Python's driver steps this pragma once, which returns one page, whatever number it is given.
-    for _ in range(min(int(transaction.value(_FREE_PAGES)), _PAGES_AT_A_TIME)):
-        transaction.rows(_RETURN_PAGE)
+    if transaction.is_sqlite:
+        return_pages(transaction, _PAGES_AT_A_TIME)
     return deleted

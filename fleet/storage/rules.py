@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fleet.domain.batch import BatchRecord
 from fleet.domain.limits import Limit
 from fleet.domain.task import BlockedReason, NewTask
-from fleet.storage import batches, meta, ranking
+from fleet.storage import batches, meta, pruning, ranking
 from fleet.storage.database import Database, Transaction
 from fleet.storage.enqueuing import add_tasks
 from fleet.storage.events import record_event
@@ -164,6 +164,10 @@ class SqlQueueRules:
     def batches(self, limit: int = 100) -> tuple[BatchRecord, ...]:
         """Return batches, newest first."""
         return self._database.read(lambda transaction: batches.newest(transaction, limit))
+
+    def prune(self, older_than: float, limit: int = 1_000) -> int:
+        """Delete batches without tasks, and states of limits, that are old."""
+        return pruning.prune_around(self._database, older_than, limit)
 
     # settings
 

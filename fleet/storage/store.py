@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.errors import DatabaseMissing
-from fleet.storage import schema
+from fleet.storage import schema, upkeep
 from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.interfaces import Watch
@@ -93,6 +93,14 @@ class SqlStorage:
         if self._location.path is not None:
             return SqliteWatch(self._location.path)
         return PollingWatch()
+
+    def trim(self) -> bool:
+        """Shorten a write-ahead log that has grown large."""
+        return upkeep.trim_log(self.database, self._location.path) if self._location.path is not None else False
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return bytes by what takes them."""
+        return upkeep.sizes_of(self.database, self._location.path) if self._location.path is not None else {}
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while an operation waits."""

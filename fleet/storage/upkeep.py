@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,9 @@ _SIZE = Statement(
     """SELECT CAST(sum(pg_total_relation_size(CAST(name AS regclass))) AS bigint)
     FROM unnest(CAST(:tables AS text[])) AS name"""
 )
+
+LARGE_LOG = 64 * 1024 * 1024
+"""Bytes of the write-ahead log above which maintenance empties it: SQLite reuses it, and never shortens it."""
 
 _INCREMENTAL = 2
 _PAGES_AT_A_TIME = 500
@@ -102,6 +106,20 @@ def _truncate_log(database: Database) -> None:
         clock.sleep(_LOG_PAUSE)
 
 
+def trim_log(database: Database, path: Path) -> bool:
+    """Empty a write-ahead log above LARGE_LOG bytes; return whether it was tried. Readers are not waited for."""
+    if _log_of(path) < LARGE_LOG:
+        return False
+    database.outside(_TRUNCATE_LOG)
+    return True
+
+
+def sizes_of(database: Database, path: Path) -> Mapping[str, int]:
+    """Return the bytes of the write-ahead log, and of pages that lie unused inside the file."""
+    free, page_size = database.read(lambda transaction: (transaction.value(_FREE_PAGES), transaction.value(_PAGE_SIZE)))
+    return {"log": _log_of(path), "free": int(free) * int(page_size)}
+
+
 def vacuum_tables(database: Database, *, full: bool, force: bool) -> Gain:
     """Have PostgreSQL make the space of deleted rows in Fleet's tables usable, or, with `full`, give it back.
 
@@ -165,7 +183,13 @@ def _temporary_folder() -> Path:
 
 
 def _size_of(path: Path) -> int:
+    return path.stat().st_size + _log_of(path)
+
+
+def _log_of(path: Path) -> int:
     # SQLite keeps the log beside the file that a link names.
     path = path.resolve()
-    log = path.with_name(path.name + "-wal")
-    return sum(file.stat().st_size for file in (path, log) if file.exists())
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -223,6 +223,10 @@ class SqlWorkQueue:
         """Delete finished tasks that ended long ago, a bounded stretch of ids at a time."""
         return pruning.prune(self._database, older_than, limit)
 
+    def prune_after(self, after: int, older_than: float, limit: int = 1_000) -> tuple[int, int]:
+        """Prune the next stretch of ids after `after`."""
+        return pruning.prune_after(self._database, after, older_than, limit)
+
     def declare_handlers(self, declared: Iterable[HandlerDefaults]) -> None:
         """Store handler defaults that differ from what is stored."""
         wanted = {handler.name: handler for handler in declared}
@@ -240,9 +244,7 @@ class SqlWorkQueue:
         return self._database.read(handlers.all_defaults)
 
 
-def _probe(
-    transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]
-) -> tuple[ClaimReply, bool, bool]:
+def _probe(transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]) -> tuple[ClaimReply, bool, bool]:
     standing = claiming.standing(transaction, claimant, locked=False)
     reply = ClaimReply(max_lane_id=claiming.max_lane_id(transaction), status=standing.status)
     worth_it = standing.may_claim and claiming.anything_to_claim(transaction, claimant, standing.open(lanes))

@@ -12,6 +12,7 @@ from fleet.domain.lanes import (
     capability_key,
     check_name,
     parse_capabilities,
+    prefers_of,
     quantity_of,
     requires_of,
     satisfies,
@@ -125,13 +126,13 @@ def test_a_worker_serves_its_handlers_queues_and_capabilities() -> None:
 def test_without_queues_all_lanes_are_one_tier() -> None:
     """A worker that names no queue serves all of them by rank alone."""
     served = tiers([lane(1, "a"), lane(2, "b"), lane(3, "a", "other")], offer(), lambda: 0.5)
-    assert served == ((1, 0), (2, 0))
+    assert served == ((1, 0, 0), (2, 0, 0))
 
 
 def test_queues_are_served_in_the_order_given() -> None:
     """Several queues are tiers in the order in which they were named."""
     served = tiers([lane(1, "a"), lane(2, "b"), lane(3, "c")], offer(("b", 0), ("a", 0)), lambda: 0.5)
-    assert served == ((1, 1), (2, 0))
+    assert served == ((1, 1, 0), (2, 0, 0))
 
 
 def test_weighted_queues_come_first_in_proportion() -> None:
@@ -149,7 +150,7 @@ def test_every_queue_keeps_a_tier_of_its_own(queues: list[tuple[str, float]]) ->
     draws = cycle([0.0, 0.999999, 0.5])
     lanes = [lane(position, name) for position, (name, _) in enumerate(queues)]
     served = tiers(lanes, offer(*queues), lambda: next(draws))
-    assert sorted(tier for _, tier in served) == list(range(len(queues)))
+    assert sorted(tier for _, tier, _ in served) == list(range(len(queues)))
 
 
 @pytest.mark.parametrize("name", ["a", "images.thumbnail", "a:b/c-d_e", "0", "x" * 100, "_x"])
@@ -163,3 +164,21 @@ def test_names_that_are_refused(name: str) -> None:
     """Anything else is refused by a message that says what it should have named."""
     with pytest.raises(UsageError, match=r"^queue "):
         check_name("queue", name)
+
+
+def test_a_lane_that_prefers_others_is_marked() -> None:
+    """A claim says of each lane whether it prefers what the worker does not offer."""
+    fast = Lane(1, "a", "t", {}, prefers={"fast": 1})
+    assert tiers([fast], Offer("w", frozenset({"t"}), (), {}), lambda: 0.5) == ((1, 0, 1),)
+    assert tiers([fast], Offer("w", frozenset({"t"}), (), {"fast": 2}), lambda: 0.5) == ((1, 0, 0),)
+
+
+def test_preferences_stand_in_the_key_and_are_told_apart() -> None:
+    """A capability key tells requirements and preferences apart, and is the bare set without preferences."""
+    key = capability_key({"gpu": 1}, {"fast": 2})
+    assert (requires_of(key), prefers_of(key)) == ({"gpu": 1}, {"fast": 2})
+    assert capability_key({"gpu": 1}) == '{"gpu":1}'
+    assert prefers_of('{"gpu":1}') == {}
+    assert prefers_of("[") == {}
+    with pytest.raises(UsageError, match="this word is taken"):
+        parse_capabilities("prefers=1")

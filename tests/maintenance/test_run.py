@@ -11,11 +11,12 @@ import pytest
 from fleet.clock import ManualClock
 from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import DatabaseBusy
-from fleet.maintenance import RETENTION, MaintenanceReport, run_pass
-from fleet.maintenance.run import PROMOTE_BATCH, PRUNE_BATCH, TIME_PER_STEP
+from fleet.maintenance import MaintenanceReport, run_pass
+from fleet.maintenance.run import ADVANCE_BATCH, PRUNE_BATCH, TIME_PER_STEP
 from fleet.storage.interfaces import Holder, MaintenancePass
 
 HOLDER = Holder("here:1", ProcessIdentity())
+STEPS = ["rescue", "advance", "tick", "sweep", "expire", "tasks", "workers", "ticks", "batches", "ledger"]
 
 
 @dataclass
@@ -36,6 +37,19 @@ class PlayedStorage:
     failing: dict[str, Exception] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     due: bool = True
+    retention: float | None = 7 * 86_400.0
+
+    @property
+    def rules(self) -> Any:
+        return _Facet(self, "batches")
+
+    @property
+    def schedules(self) -> Any:
+        return _Facet(self, "ticks")
+
+    def trim(self) -> bool:
+        self.calls.append("trim")
+        return False
 
     @property
     def control(self) -> Any:
@@ -76,8 +90,18 @@ class _Facet:
     def rescue(self, gap: Any, dead: Any, limit: int) -> tuple[str, ...]:
         return ("a worker",) * self.store.take("rescue", limit)
 
-    def promote(self, limit: int) -> int:
-        return self.store.take("promote", limit)
+    def advance(self, limit: int) -> int:
+        return self.store.take("advance", limit)
+
+    def tick(self, limit: int) -> int:
+        return self.store.take("tick", limit)
+
+    def sweep(self, limit: int) -> int:
+        return self.store.take("sweep", limit)
+
+    def setting(self, name: str) -> float | None:
+        assert name == "retention"
+        return self.store.retention
 
     def groups(self, **_: Any) -> tuple[()]:
         return ()
@@ -86,7 +110,7 @@ class _Facet:
         return ("a command",) * self.store.take("expire", 10)
 
     def prune(self, older_than: float, limit: int) -> int:
-        assert older_than == RETENTION
+        assert older_than == self.store.retention
         return self.store.take(self.pruned, limit)
 
 
@@ -113,35 +137,35 @@ def test_a_pass_that_is_not_due_does_nothing(store: PlayedStorage) -> None:
 def test_all_steps_run_and_the_lease_is_released(store: PlayedStorage) -> None:
     """Rescue comes first: it is what others wait for."""
     assert run(store) == MaintenanceReport()
-    assert store.calls == ["rescue", "promote", "expire", "tasks", "workers", "ledger", "end"]
+    assert store.calls == [*STEPS, "trim", "end"]
 
 
-@pytest.mark.parametrize("step", ["rescue", "promote", "expire", "tasks", "workers", "ledger"])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_failing_step_does_not_stop_the_others(store: PlayedStorage, step: str) -> None:
     """One broken row keeps only its own step from finishing (RT06)."""
     store.failing[step] = ValueError("a broken row")
-    store.todo = dict.fromkeys(("rescue", "promote", "expire", "tasks", "workers", "ledger"), 1)
+    store.todo = dict.fromkeys(STEPS, 1)
     report = run(store)
-    assert store.calls == ["rescue", "promote", "expire", "tasks", "workers", "ledger", "end"]
+    assert store.calls == [*STEPS, "trim", "end"]
     (error,) = report.errors
     assert "ValueError: a broken row" in error
-    done = len(report.rescued) + report.promoted + len(report.expired) + report.pruned
-    assert done == 5
+    done = len(report.rescued) + report.advanced + report.ticked + report.swept + len(report.expired) + report.pruned
+    assert done == len(STEPS) - 1
 
 
 def test_a_locked_database_ends_the_pass(store: PlayedStorage) -> None:
     """When one step did not get the lock in its full time, the others do not wait for it too."""
-    store.failing["promote"] = DatabaseBusy("locked")
+    store.failing["advance"] = DatabaseBusy("locked")
     report = run(store)
-    assert store.calls == ["rescue", "promote", "end"]
+    assert store.calls == ["rescue", "advance", "end"]
     assert len(report.errors) == 1
 
 
 def test_a_backlog_is_worked_off_in_batches(store: PlayedStorage) -> None:
     """A step repeats while its batches come back full (LK09)."""
-    store.todo = {"promote": 3 * PROMOTE_BATCH + 1}
-    assert run(store).promoted == 3 * PROMOTE_BATCH + 1
-    assert store.calls.count("promote") == 4
+    store.todo = {"advance": 3 * ADVANCE_BATCH + 1}
+    assert run(store).advanced == 3 * ADVANCE_BATCH + 1
+    assert store.calls.count("advance") == 4
 
 
 def test_a_huge_backlog_is_left_to_the_next_passes(store: PlayedStorage) -> None:
@@ -157,3 +181,11 @@ def test_a_huge_backlog_is_left_to_the_next_passes(store: PlayedStorage) -> None
         run(store)
         passes += 1
     assert passes < 200
+
+
+def test_without_retention_nothing_is_pruned(store: PlayedStorage) -> None:
+    """Where retention is off, everything is kept."""
+    store.retention = None
+    store.todo = dict.fromkeys(STEPS, 1)
+    assert run(store).pruned == 0
+    assert store.calls == [*STEPS[:5], "trim", "end"]

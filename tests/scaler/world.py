@@ -138,7 +138,7 @@ class World:
         claimed = []
         for worker_id in worker_ids:
             queue.enqueue([NewTask("fleet.noop")])
-            lanes = [(lane.lane_id, 0) for lane in queue.lanes()]
+            lanes = [(lane.lane_id, 0, 0) for lane in queue.lanes()]
             reply = queue.claim(Claimant(worker_id, f"life-of-{worker_id}", LEASE), lanes)
             claimed += [task.task_id for task in reply.tasks]
         return claimed

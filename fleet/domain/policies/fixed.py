@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fleet.domain.policies.advice import Advice
 from fleet.domain.snapshot import Snapshot
+from fleet.errors import UsageError
+
+SETTING = "target_workers"
 
 
 def advise(snapshot: Snapshot, supply: int) -> Advice:
-    """Return the setting `target_workers`."""
-    target = int(snapshot.settings.settings.get("target_workers", 0))
-    return Advice(target, f"fixed: target {target}")
+    """Return the setting `target_workers`; raise UsageError when a row holds something else than a number."""
+    number = target(snapshot.settings.settings)
+    if number is None:
+        raise UsageError(f"pool {snapshot.pool}: {unreadable(snapshot.settings.settings)}")
+    return Advice(number, f"fixed: target {number}")
+
+
+def target(settings: Mapping[str, Any]) -> int | None:
+    """Return the number of workers in a pool's settings; None when what stands there is none."""
+    value = settings.get(SETTING, 0)
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return int(value) if whole and not isinstance(value, bool) and value >= 0 else None
+
+
+def unreadable(settings: Mapping[str, Any]) -> str:
+    """Return what is wrong with a setting that is no number, and what to do."""
+    value = f"{settings.get(SETTING)!r:.50}"
+    return f"its setting {SETTING} is {value}, which is no number: set it with fleet-scaler --target-workers N"

@@ -220,6 +220,9 @@ class ControlPlane(Protocol):
     def add_minutes(self, counts: Iterable[MinuteCount]) -> None:
         """Add finished tasks to the statistics of the current minute."""
 
+    def finished_since(self, seconds: float) -> Mapping[str, int]:
+        """Return how many tasks were `done` and `failed` in the last seconds: statistics by minutes, not truth."""
+
     def event(self, kind: str, subject: str, text: str) -> None:
         """Write one event."""
 

@@ -88,6 +88,9 @@ class QueueRules(Protocol):
     def batches(self, limit: int = 100) -> tuple[BatchRecord, ...]:
         """Return batches, newest first."""
 
+    def prune(self, older_than: float, limit: int = 1_000) -> int:
+        """Delete batches that ended `older_than` seconds ago and have no tasks left, and limit states as old."""
+
     def setting(self, name: str) -> float | None:
         """Return a setting of the fleet in seconds: `age` (waiting worth one step of priority) or `retention`.
 

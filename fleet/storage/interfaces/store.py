@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -63,7 +63,7 @@ class Storage(Protocol):
 
     @property
     def created(self) -> bool:
-        """Whether opening it has made the database's file."""
+        """Whether opening it has made its tables."""
 
     @property
     def tolerates_slow_writes(self) -> bool:
@@ -77,6 +77,15 @@ class Storage(Protocol):
 
     def watch(self) -> Watch:
         """Begin to watch for commits."""
+
+    def trim(self) -> bool:
+        """Shorten what the database keeps beside its rows, where it has grown large; return whether that was tried.
+
+        Bounded: whoever reads an old state all the time keeps it from that, and is not waited for.
+        """
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return bytes by what takes them: `log` (written ahead, not yet in the file), `free` (usable again)."""
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while an operation waits for a lock or a connection."""
