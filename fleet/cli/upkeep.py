@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from fleet.cli.common import DatabaseOption, JsonOption, duration, new_app, opened, print_json, print_table
-from fleet.domain.durations import format_seconds, parse_duration
+from fleet.domain.durations import parse_duration
 from fleet.errors import UsageError
 
 OFF = "off"
+UNITS = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0))
 
 config_app = new_app("Settings of the whole fleet.")
 
@@ -68,9 +69,8 @@ def get_settings(
     elif name is not None:
         print(_shown(found[name]))
     else:
-        print_table(
-            ["NAME", "VALUE", "MEANING"], [[key, _shown(found[key]), SETTINGS.get(key)] for key in sorted(found)]
-        )
+        rows = [[key, _shown(found[key]), SETTINGS.get(key)] for key in sorted(found)]
+        print_table(["NAME", "VALUE", "MEANING"], rows, widest=120)
 
 
 @config_app.command("set")
@@ -95,4 +95,7 @@ def set_setting(
 
 
 def _shown(seconds: float | None) -> str:
-    return OFF if seconds is None else format_seconds(seconds)
+    """Return a setting as `config set` takes it."""
+    if seconds is None:
+        return OFF
+    return next((f"{seconds / size:g}{unit}" for unit, size in UNITS if seconds % size == 0), f"{seconds}s")

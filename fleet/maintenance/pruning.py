@@ -25,6 +25,8 @@ def others(storage: Storage) -> Mapping[str, Prune]:
 def prune(storage: Storage, older_than: float) -> Iterator[Mapping[str, int]]:
     """Delete what ended more than `older_than` seconds ago; yield what has been deleted so far after every step.
 
+    What the file no longer needs is given back at the end.
+
     Args:
         storage: the store.
         older_than: seconds, counted from the end of each thing; 0 leaves open tasks and live workers only.
@@ -44,3 +46,5 @@ def prune(storage: Storage, older_than: float) -> Iterator[Mapping[str, int]]:
             yield deleted
             if not count:
                 break
+    while storage.shrink():
+        yield deleted

@@ -36,6 +36,8 @@ def notes(sight: Sight) -> tuple[str, ...]:
         *_dead_and_idle(sight),
         *_failed_launches(sight),
         *_paused(sight),
+        *_held(sight),
+        *_schedules(sight),
         *_large(sight),
     )
 
@@ -56,6 +58,20 @@ def _paused(sight: Sight) -> tuple[str, ...]:
         f"queue {pause.queue} is paused{_until(pause)}"
         + (f": {_tasks_wait(waiting[pause.queue])}" if waiting[pause.queue] else "")
         for pause in sight.pauses
+    )
+
+
+def _held(sight: Sight) -> tuple[str, ...]:
+    if not sight.held:
+        return ()
+    tasks = "1 task is" if sight.held == 1 else f"{sight.held} tasks are"
+    return (f"{tasks} held back by limits (fleet limit list)",)
+
+
+def _schedules(sight: Sight) -> tuple[str, ...]:
+    return tuple(
+        f"schedule {name} is paused: by somebody, or because it could not be ticked (fleet schedule show {name})"
+        for name in sight.paused_schedules
     )
 
 
@@ -90,9 +106,15 @@ def _nobody_works(sight: Sight) -> tuple[str, ...]:
     waiting = sight.waiting()
     if waiting == 0 or sight.live() or sight.scaled_to_zero():
         return ()
+    return (f"{_tasks_wait(waiting)}, no worker is live{_why_nobody(sight)}",)
+
+
+def _why_nobody(sight: Sight) -> str:
+    late = sum(1 for worker in sight.workers if sight.state(worker) is WorkerState.LATE)
+    if late:
+        return f", but {late} {'is' if late == 1 else 'are'} late: their beats may wait for somebody's lock"
     asked = sum(desired(settings) or 0 for settings in sight.pools.values())
-    reason = f", but the pools ask for {asked}: does the scaler run?" if asked else f" and {NOBODY_ASKS}"
-    return (f"{_tasks_wait(waiting)}, no worker is live{reason}",)
+    return f", but the pools ask for {asked}: does the scaler run?" if asked else f" and {NOBODY_ASKS}"
 
 
 def _zero_on_purpose(sight: Sight) -> tuple[str, ...]:
@@ -136,6 +158,7 @@ def _age(sight: Sight, worker: WorkerRecord) -> float:
 def _late(sight: Sight) -> tuple[str, ...]:
     return tuple(
         f"worker {worker.worker_id} is late: its last beat was {_age(sight, worker):.0f} s ago"
+        + (", and its process lives" if sight.overdue(worker) else "")
         for worker in sight.workers
         if sight.state(worker) is WorkerState.LATE
     )

@@ -69,7 +69,14 @@ def observe(
         pauses=storage.rules.pauses(),
         finished={seconds: storage.control.finished_since(seconds) for seconds in FINISHED_OVER},
         sizes=storage.sizes(),
+        held=_held(storage),
+        paused_schedules=tuple(one.schedule.name for one in storage.schedules.list() if one.paused),
     )
+
+
+def _held(storage: Storage) -> int:
+    # Most fleets have no limits: nothing is counted for them.
+    return sum(use.blocked for use in storage.rules.limit_use()) if storage.rules.limits() else 0
 
 
 def _busy_now(storage: Storage, workers: tuple[WorkerRecord, ...]) -> tuple[WorkerRecord, ...]:

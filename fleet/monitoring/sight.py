@@ -34,6 +34,8 @@ class Sight:
         pauses: queues that are paused now.
         finished: tasks done and failed, by seconds back from now: statistics.
         sizes: bytes by what takes them, where that is known.
+        held: tasks that the limits of their keys hold back.
+        paused_schedules: schedules whose ticks are left out now, by name.
     """
 
     now: datetime
@@ -48,11 +50,17 @@ class Sight:
     pauses: tuple[Pause, ...] = ()
     finished: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    held: int = 0
+    paused_schedules: tuple[str, ...] = ()
 
     def state(self, worker: WorkerRecord) -> WorkerState:
         """Return how a worker is doing."""
         life = (worker.worker_id, worker.incarnation)
         return state_of(worker, self.now, self.gap, life in self.dead, life in self.moving)
+
+    def overdue(self, worker: WorkerRecord) -> bool:
+        """Return whether a worker is past its lease, and believed only because its process is seen here."""
+        return worker.lease_expires_at < self.now and self.state(worker) is WorkerState.LATE
 
     def live(self) -> tuple[WorkerRecord, ...]:
         """Return the workers with a fresh beat."""

@@ -70,6 +70,8 @@ class Status:
         finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, not exact.
         finished_24h: the same of the last day.
         paused: queues that nothing is claimed from now, with the time until then (None: until resumed).
+        held_by_limits: tasks that wait for others of their key, or for its rate.
+        paused_schedules: schedules whose ticks are left out now.
         pools: each pool.
         handlers: open tasks by handler and queue.
     """
@@ -85,6 +87,8 @@ class Status:
     finished_10m: Mapping[str, int]
     finished_24h: Mapping[str, int]
     paused: Mapping[str, datetime | None]
+    held_by_limits: int
+    paused_schedules: tuple[str, ...]
     pools: tuple[PoolStatus, ...]
     handlers: tuple[HandlerStatus, ...]
 
@@ -109,6 +113,8 @@ def status_of(sight: Sight) -> Status:
         finished_10m=sight.finished.get(600, {}),
         finished_24h=sight.finished.get(86_400, {}),
         paused={pause.queue: pause.until for pause in sight.pauses},
+        held_by_limits=sight.held,
+        paused_schedules=sight.paused_schedules,
         pools=tuple(_pool(sight, name) for name in sorted(sight.pools, key=str)),
         handlers=handlers,
     )

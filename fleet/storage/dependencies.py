@@ -149,10 +149,11 @@ def parents_of(transaction: Transaction, child: int) -> tuple[ParentResult, ...]
 def mend(transaction: Transaction, gate: KeyGate, children: Sequence[int]) -> Released:
     """Let go those of these blocked tasks whose parents have ended, or have been deleted by somebody."""
     ids = ids_json(sorted(children))
-    ended: list[Changed] = []
-    for (parent,) in transaction.rows(_ENDED_PARENTS, ids=ids):
-        ended += release(transaction, gate, parent, len(children)).ended
-    return Released(_enter_ready(transaction, gate, ids) + len(ended), ended)
+    released = [
+        release(transaction, gate, parent, len(children)) for (parent,) in transaction.rows(_ENDED_PARENTS, ids=ids)
+    ]
+    count = sum(one.count for one in released) + _enter_ready(transaction, gate, ids)
+    return Released(count, [changed for one in released for changed in one.ended])
 
 
 def forget(transaction: Transaction, ids: str) -> None:

@@ -31,16 +31,19 @@ _NEXT = f"SELECT id {_OF_KEY} = 'blocked' AND blocked_reason = 'limit' ORDER BY 
 _LAST = f"SELECT id {_OF_KEY} = 'pending' ORDER BY rank DESC, id DESC LIMIT :room"
 _LET_IN = """UPDATE work_queue SET status = :status, blocked_reason = :reason,
     available_at = coalesce({at}, available_at)
-    WHERE {guard} AND id IN {chosen}"""
-_HOLD = """UPDATE work_queue SET status = 'blocked', blocked_reason = 'limit' WHERE {guard} AND id IN {chosen}"""
+    WHERE {guard} AND id {chosen}"""
+_HOLD = """UPDATE work_queue SET status = 'blocked', blocked_reason = 'limit' WHERE {guard} AND id {chosen}"""
 _MAY_ENTER = leaving(TaskStatus.BLOCKED, to=(TaskStatus.PENDING, TaskStatus.SCHEDULED))
 _MAY_BE_HELD = leaving(TaskStatus.PENDING, to=(TaskStatus.BLOCKED,))
 
 
+# PostgreSQL may run a locking subquery of IN more than once, and then takes more rows than asked: as an array, once.
 def _changing(text: str, chosen: str, guard: str) -> Statement:
     return Statement(
-        text.format(at=":at", chosen=f"({chosen})", guard=guard),
-        text.format(at="CAST(:at AS timestamptz)", chosen=f"({chosen} FOR UPDATE SKIP LOCKED)", guard=guard),
+        text.format(at=":at", chosen=f"IN ({chosen})", guard=guard),
+        text.format(
+            at="CAST(:at AS timestamptz)", chosen=f"= ANY (ARRAY({chosen} FOR UPDATE SKIP LOCKED))", guard=guard
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fleet.domain.task import FINAL_STATUSES, Answer, BlockedReason, TaskStatus
@@ -74,7 +75,7 @@ def retry(transaction: Transaction, task_ids: Iterable[int]) -> dict[int, Answer
     keys: set[str] = set()
     answers = {task_id: _retry(transaction, gate, task_id, keys) for task_id in sorted(set(task_ids))}
     gate.admit(keys)
-    return answers
+    return {task_id: _as_it_is(transaction, answer) for task_id, answer in answers.items()}
 
 
 def _retry(transaction: Transaction, gate: KeyGate, task_id: int, keys: set[str]) -> Answer:
@@ -82,9 +83,8 @@ def _retry(transaction: Transaction, gate: KeyGate, task_id: int, keys: set[str]
     if before is None:
         return _missing(task_id)
     if before not in _RETRIED:
-        return Answer(
-            task_id, before, before, f"task {task_id} is {before}: only failed and cancelled ones are retried", False
-        )
+        text = f"task {task_id} is {before}: only failed and cancelled ones are retried"
+        return Answer(task_id, before, before, text, False)
     _, _, task, key, dedupe_key, _ = row
     if dedupe_key is not None:
         sibling = transaction.value(_HOLDS_KEY, task=task, key=dedupe_key)
@@ -95,7 +95,15 @@ def _retry(transaction: Transaction, gate: KeyGate, task_id: int, keys: set[str]
     if reason is BlockedReason.LIMIT and key is not None:
         keys.add(key)
     transaction.rows(_RETRY, id=task_id, status=str(status), reason=None if reason is None else str(reason))
-    return Answer(task_id, before, status, f"task {task_id} was {before}: it is {status} again", True)
+    return Answer(task_id, before, status, "", True)
+
+
+def _as_it_is(transaction: Transaction, answer: Answer) -> Answer:
+    """Return the answer with the status that the task has in the end: its key may have let it in at once."""
+    if not answer.obeyed:
+        return answer
+    after, _ = _look(transaction, answer.task_id)
+    return replace(answer, after=after, text=f"task {answer.task_id} was {answer.before}: it is {after} again")
 
 
 def _look(transaction: Transaction, task_id: int) -> tuple[TaskStatus | None, tuple[Any, ...]]:

@@ -39,7 +39,6 @@ _OLD_STATE = Statement("SELECT 1 FROM limit_state WHERE next_allowed_at < :cutof
 _DELETE_STATES = Statement(
     "DELETE FROM limit_state WHERE key IN (SELECT key FROM limit_state WHERE next_allowed_at < :cutoff LIMIT :limit)"
 )
-_PAGES_AT_A_TIME = 100
 
 
 def prune(database: Database, older_than: float, limit: int) -> int:
@@ -102,5 +101,5 @@ def _delete(transaction: Transaction, old: Sequence[int]) -> int:
     dependencies.forget(transaction, ids)
     deleted = transaction.touched(_DELETE_TASKS, ids=ids)
     if transaction.is_sqlite:
-        return_pages(transaction, _PAGES_AT_A_TIME)
+        return_pages(transaction)
     return deleted

@@ -98,6 +98,10 @@ class SqlStorage:
         """Shorten a write-ahead log that has grown large."""
         return upkeep.trim_log(self.database, self._location.path) if self._location.path is not None else False
 
+    def shrink(self) -> bool:
+        """Give some free pages of the file back."""
+        return self.database.write(upkeep.return_pages) if self._location.path is not None else False
+
     def sizes(self) -> Mapping[str, int]:
         """Return bytes by what takes them."""
         return upkeep.sizes_of(self.database, self._location.path) if self._location.path is not None else {}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 from fleet import process as processes
 from fleet.domain.group import NewGroup
+from fleet.domain.limits import Limit
 from fleet.domain.liveness import ProcessIdentity
+from fleet.domain.schedule import Schedule
 from fleet.domain.task import HandlerDefaults, NewTask
 from fleet.domain.worker import WorkerRegistration
 from fleet.process import identify
-from fleet.storage.interfaces import Holder, SettingsChange, Storage
+from fleet.storage.interfaces import Holder, MinuteCount, SettingsChange, Storage
 from tests.cli.conftest import Command
+from tests.commands import run_to_end
+from tests.storage.samples import execute
 
 
 def register(storage: Storage, name: str, process: ProcessIdentity | None = None, **more: object) -> None:
@@ -135,6 +141,78 @@ def test_task_that_no_live_worker_offers(fleet: Command, database: Storage) -> N
     assert "note: typo in queue default: 1 task waits and no worker offers it" in done.out
     assert "warning: task 'typo': no worker offers it" in fleet("enqueue", "typo").err
     assert fleet("enqueue", "count").err == ""
+
+
+def test_status_tells_finished_tasks_by_statistics(fleet: Command, database: Storage) -> None:
+    """What finished is told over ten minutes and a day from the minutes' counts, and named as about (MO02)."""
+    database.control.add_minutes([MinuteCount("default", "count", done=3, failed=1, busy_seconds=1.0, max_seconds=0.5)])
+    execute(
+        database,
+        """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
+        VALUES (strftime('%Y-%m-%dT%H:%M:00.000Z', 'now', '-60 minutes'), 'default', 'count', 10, 0, 1, 1),
+        (strftime('%Y-%m-%dT%H:%M:00.000Z', 'now', '-25 hours'), 'default', 'count', 99, 0, 1, 1)""",
+    )
+    assert "finished about 3 done, 1 failed in 10 minutes, 13 done, 1 failed in 24 hours" in fleet("status").out
+    document = fleet("status", "--json").document
+    assert document["finished_10m"] == {"done": 3, "failed": 1}
+    assert document["finished_24h"] == {"done": 13, "failed": 1}
+
+
+def test_status_of_paused_and_limited_work(fleet: Command, database: Storage) -> None:
+    """Paused queues and schedules, and tasks that a limit holds back, are told; they are no outage (MO03)."""
+    database.rules.pause("default")
+    database.rules.set_limit(Limit("key", max_running=1))
+    database.queue.enqueue([NewTask("count", concurrency_key="key")] * 3)
+    database.schedules.add(Schedule("nightly", "count", every_seconds=3_600.0))
+    database.schedules.pause("nightly", True)
+    done = fleet("status")
+    assert done.code == 0
+    assert "note: queue default is paused: 1 task waits" in done.out
+    assert "note: 2 tasks are held back by limits" in done.out
+    assert "note: schedule nightly is paused" in done.out
+    document = fleet("status", "--json").document
+    assert (document["paused"], document["held_by_limits"]) == ({"default": None}, 2)
+    assert document["paused_schedules"] == ["nightly"]
+
+
+def test_settings_that_somebody_broke_are_named(fleet: Command, database: Storage) -> None:
+    """A target that is no number is a problem with its pool and value, in status and at the scaler."""
+    target(database, 1)
+    execute(database, """UPDATE scheduler SET settings_json = '{"target_workers":"x"}'""")
+    done = fleet("status")
+    assert done.code == 1
+    assert "problem: pool default: its setting target_workers is 'x'" in done.out
+    scaler = run_to_end([sys.executable, "-m", "fleet.cli.scaler", "--db-path", "fleet.db"])
+    scaler.refused(2, "pool default: its setting target_workers is 'x'", "--target-workers")
+
+
+def test_names_that_are_no_text_are_shown(fleet: Command, database: Storage) -> None:
+    """A pool and a queue whose names somebody wrote as blobs spoil neither the status nor the lists."""
+    target(database, 1)
+    register(database, "w")
+    database.queue.enqueue([NewTask("count")])
+    execute(database, "UPDATE scheduler SET pool = x'ff00'")
+    execute(database, "UPDATE claim_lane SET queue = x'ff00'")
+    execute(database, "UPDATE worker_registry SET pool = x'ff00'")
+    for command in (("status",), ("status", "--json"), ("workers",), ("workers", "--json")):
+        done = fleet(*command)
+        assert done.code in (0, 1)
+        assert "Traceback" not in done.err
+
+
+def test_workers_whose_beats_wait_are_late_and_not_dead(fleet: Command, database: Storage) -> None:
+    """While somebody's lock outlasts the lease, workers whose processes live here are late, others dead (MO01)."""
+    register(database, "here")
+    register(database, "elsewhere", ProcessIdentity(host="elsewhere", boot_id="b", pid_namespace="n", pid=1))
+    execute(
+        database,
+        """UPDATE worker_registry SET last_heartbeat = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-30 seconds'),
+        lease_expires_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-10 seconds')""",
+    )
+    with database.transaction():
+        workers = fleet("status", "--json").document["workers"]
+    assert (workers["late"], workers["dead"]) == (1, 1)
+    assert "worker here is late: its last beat was 30 s ago, and its process lives" in fleet("status").out
 
 
 def test_version_and_help(process: Command) -> None:

@@ -84,6 +84,9 @@ class Storage(Protocol):
         Bounded: whoever reads an old state all the time keeps it from that, and is not waited for.
         """
 
+    def shrink(self) -> bool:
+        """Give some of the unused space inside a file back, a bounded step; return whether there is more to give."""
+
     def sizes(self) -> Mapping[str, int]:
         """Return bytes by what takes them: `log` (written ahead, not yet in the file), `free` (usable again)."""
 

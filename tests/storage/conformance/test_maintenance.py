@@ -202,3 +202,12 @@ def test_only_views_can_be_viewed(store: Storage) -> None:
     with pytest.raises((FleetError, KeyError, ValueError)):
         store.control.view("fleet_workers; DROP TABLE work_queue")
     assert store.queue.totals() is not None
+
+
+def test_finished_tasks_are_told_by_minutes(store: Storage) -> None:
+    """What keepers have counted is told over the last seconds, by whole minutes; older minutes are left out."""
+    assert store.control.finished_since(600) == {"done": 0, "failed": 0}
+    store.control.add_minutes([MinuteCount("q", "t", 3, 1, 0.5, 0.2), MinuteCount("q", "u", 2, 0, 0.5, 0.2)])
+    assert store.control.finished_since(600) == {"done": 5, "failed": 1}
+    execute(store, "UPDATE work_minute SET minute = '2020-01-01T00:00:00.000Z'")
+    assert store.control.finished_since(86_400) == {"done": 0, "failed": 0}
