@@ -195,7 +195,11 @@ def enqueue_ratio(folder: Path, tasks: int) -> float:
         connection.execute("PRAGMA foreign_keys=ON")
         cursor = connection.execute("SELECT * FROM work_queue")
         names = [column[0] for column in cursor.description]
-        rows = [(tasks + row[0], *row[1:]) for row in cursor]
+        found = list(cursor)
+        # The floor binds what has a value in some row, and nothing else.
+        kept = [place for place in range(len(names)) if any(row[place] is not None for row in found)]
+        names = [names[place] for place in kept]
+        rows = [(tasks + row[kept[0]], *(row[place] for place in kept[1:])) for row in found]
         places = ", ".join("?" * len(names))
         began = time.perf_counter()
         connection.execute("BEGIN IMMEDIATE")

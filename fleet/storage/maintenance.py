@@ -14,8 +14,8 @@ from fleet.storage import commands, groups
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Holder, MaintenancePass, ProvenDead
+from fleet.storage.queue.release import rescue_held
 from fleet.storage.registration import is_over, list_workers
-from fleet.storage.release import rescue_held
 from fleet.storage.rows import gap_of, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 from fleet.storage.types import stamp

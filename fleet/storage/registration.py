@@ -22,9 +22,9 @@ from fleet.domain.worker import (
 from fleet.errors import IllegalTransition, WorkerIdTaken
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
-from fleet.storage.finishing import write_finishes
 from fleet.storage.interfaces import ALL_WORKERS, ProvenDead
-from fleet.storage.release import charge, held_by, release, rescue_held
+from fleet.storage.queue.finishing import write_finishes
+from fleet.storage.queue.release import charge, held_by, release, rescue_held
 from fleet.storage.rows import WORKER_COLUMNS, dumps, gap_of, process_values, worker_of
 from fleet.storage.sql import Row, Statement, as_time, time_of
 

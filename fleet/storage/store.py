@@ -14,12 +14,12 @@ from fleet.storage import schema, upkeep
 from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.interfaces import Watch
+from fleet.storage.queue.rules import SqlQueueRules
+from fleet.storage.queue.work_queue import SqlWorkQueue
 from fleet.storage.registration import SqlRegistration
-from fleet.storage.rules import SqlQueueRules
 from fleet.storage.schedules import SqlSchedules
 from fleet.storage.sqlite import SqliteWays, check_file, check_library, create_file
 from fleet.storage.watch import PollingWatch, SqliteWatch
-from fleet.storage.work_queue import SqlWorkQueue
 
 
 class SqlStorage:

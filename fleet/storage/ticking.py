@@ -15,9 +15,9 @@ from fleet.domain.task import NewTask
 from fleet.domain.ticks import MAX_MISSED, Due, due
 from fleet.errors import ConflictError, DatabaseError, FleetError
 from fleet.storage.database import Database, Transaction
-from fleet.storage.enqueuing import add_tasks
 from fleet.storage.events import record_event
 from fleet.storage.guards import OPEN
+from fleet.storage.queue.enqueuing import add_tasks
 from fleet.storage.schedule_rows import GET_TEXT, PAUSE, record_of, task_of_row
 from fleet.storage.sql import Statement
 

@@ -14,8 +14,10 @@ import threading
 from collections.abc import Callable
 
 from fleet.storage.interfaces import Storage
+from fleet.worker.enforcement import verdict
 from fleet.worker.patience import TROUBLE
-from fleet.worker.record import Phase, now_ns
+from fleet.worker.protocol import Reason
+from fleet.worker.record import now_ns
 from fleet.worker.shared import Slot
 
 PARENT_GONE = getattr(signal, "SIGRTMIN", 34) + 7
@@ -33,7 +35,7 @@ def ask_for_news_of_parent() -> None:
 
 
 class LoneBeats:
-    """Beats for one worker until it is told to stop, and enforces the timeout of what it executes.
+    """Beats for one worker until it is told to stop, and enforces timeout and cancel of what it executes.
 
     Args:
         open_storage: opens a connection of the thread's own.
@@ -86,8 +88,11 @@ class LoneBeats:
         reading = self._slot.read()
         if reading is None:
             return
-        if reading.phase is Phase.EXECUTING and 0 < reading.timeout < now_ns() - reading.started:
-            # There is nobody left to kill this process but itself; the rescue charges the task's attempt.
-            _log.error("task %d is past its timeout: this worker ends itself", reading.task_id)
+        for _worker, fence in storage.queue.cancel_requests((self._worker_id,)):
+            self._slot.cancel(fence)
+        reason = verdict(self._slot, now_ns(), 0.0, float("inf"))
+        if reason in (Reason.TIMEOUT, Reason.CANCELLED):
+            # There is nobody left to kill this process but itself; the rescue writes what became of the task.
+            _log.error("task %d: %s: this worker ends itself", reading.task_id, reason)
             os.kill(os.getpid(), signal.SIGKILL)
         storage.registry.keep_lease(self._worker_id, reading.incarnation)

@@ -86,7 +86,7 @@ def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) ->
     try:
         value = call(handler, arguments)
     except Signal as signal:
-        return _signalled(signal)
+        return _heeded(signal)
     except BaseException as error:
         # KeyboardInterrupt and SystemExit too: a handler that calls sys.exit() has failed, its worker has not.
         return _failure(handler, arguments, error)
@@ -103,6 +103,14 @@ def _encoded(value: Any) -> str | Failure | None:
     except Exception as error:
         # Subclasses of dict, list or str run their own code when they are read.
         return Failure("bad_result", f"the result cannot be encoded: {describe(error)}", final=True)
+
+
+def _heeded(signal: Signal) -> Failure | Withdrawal:
+    try:
+        return _signalled(signal)
+    except Exception as error:
+        # A subclass that does not initialise what it inherits has no time to tell.
+        return Failure("bad_signal", f"{type(signal).__name__} cannot be heeded: {describe(error)}", final=True)
 
 
 def _signalled(signal: Signal) -> Failure | Withdrawal:

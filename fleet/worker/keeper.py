@@ -7,13 +7,11 @@ import random
 import select
 from collections.abc import Callable, Iterator
 
-from fleet import maintenance
 from fleet.clock import SystemClock, boottime
 from fleet.domain.group import LIVE_GROUPS, GroupOrders
-from fleet.domain.liveness import MAINTENANCE_INTERVAL, ProcessIdentity
+from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import FleetError
-from fleet.process import identify, is_dead
-from fleet.storage.interfaces import Holder, Storage, Watch
+from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
 from fleet.worker.claims import LearnedLanes
@@ -26,6 +24,7 @@ from fleet.worker.record import now_ns
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board
 from fleet.worker.told import Told
+from fleet.worker.upkeep import Upkeep
 from fleet.worker.waking import Waker
 
 EXIT_DATABASE = 3
@@ -112,11 +111,11 @@ class Keeper:
         self._beats = Heartbeats(settings, self._board, self._channels, self._storage)
         self._batches = BatchWatch(settings, self._board, self._storage.queue)
         self._glances = Glances(settings, self._board, self._storage)
+        self._upkeep = Upkeep(self._storage, self._board, self._beat_if_due)
         self._waker = Waker(self._board, self._channels, self._storage, watch, lanes)
         # Workers that have beaten before may be near their fence: their last keeper has died.
         first = 0.0 if self._known else random.uniform(0.5, 1.0)
         self._beat_at = boottime() + settings.heartbeat * first
-        self._maintain_at = boottime() + random.uniform(0.0, MAINTENANCE_INTERVAL / 2)
 
     def run_once(self) -> float:
         """Do what is due; return seconds until the next pass at the latest."""
@@ -125,7 +124,9 @@ class Keeper:
         self._pulse()
         # Maintenance waits for what is to be written of the dead, which is tried again after its own pause.
         return min(
-            delay, self._until(self._beat_at, "beats"), self._until(self._maintain_at, "maintenance", "ends of workers")
+            delay,
+            self._until(self._beat_at, "beats"),
+            self._until(self._upkeep.due_at, "maintenance", "ends of workers"),
         )
 
     def _until(self, moment: float, *duties: str) -> float:
@@ -139,8 +140,8 @@ class Keeper:
             yield "orders to drain", lambda: self._told.write_drains(self._storage)
         if boottime() >= self._beat_at:
             yield "beats", self._beat
-        if boottime() >= self._maintain_at and not self._told.has_deaths:
-            yield "maintenance", self._maintain
+        if boottime() >= self._upkeep.due_at and not self._told.has_deaths:
+            yield "maintenance", self._upkeep.run
         yield "batches", self._batches.run_once
         yield "waking", self._waker.run_once
         yield "cancelled tasks", self._glances.notice_cancels
@@ -154,8 +155,7 @@ class Keeper:
         beaten = self._beats is not None and self._beats.beat()
         self._beat_at = boottime() + self._settings.heartbeat * (random.uniform(0.9, 1.0) if beaten else 0.2)
         if not beaten:
-            # Nobody is judged while beats fail, nor before the others, who waited too, have had time for theirs.
-            self._maintain_at = max(self._maintain_at, boottime() + MAINTENANCE_INTERVAL / 2)
+            self._upkeep.put_off()
             return
         self._told.write_counts(self._storage)
         asked = boottime()
@@ -186,28 +186,7 @@ class Keeper:
         self._waker.saw_change = False
         return None
 
-    # Maintenance
-
-    def _maintain(self) -> None:
-        self._maintain_at = boottime() + MAINTENANCE_INTERVAL * random.uniform(1.0, 1.1)
-        own = identify()
-        holder = Holder(f"{own.host}:{own.pid}", own)
-        report = maintenance.run_pass(self._storage, holder, self._proven_dead, _BeatingClock(self))
-        if report is None:
-            # Asked too early, or another has just passed and may be gone by the next time: two intervals without a pass
-            # would count as a gap in which nobody watched, and forgive whoever is lost for another lease.
-            self._maintain_at = boottime() + MAINTENANCE_INTERVAL / 4
-            return
-        for line in (*report.rescued, *report.expired):
-            _log.warning("%s", line)
-        for line in report.errors:
-            _log.error("%s", line)
-
-    def _proven_dead(self, process: ProcessIdentity) -> bool:
-        """Return whether a process is gone; of the group's own, its supervisor tells how they ended."""
-        return process.pid not in {slot.pid for slot in self._board.slots} and is_dead(process)
-
-    def beat_if_due(self) -> None:
+    def _beat_if_due(self) -> None:
         """Pulse, write who has died, and beat when it is time: called in the pauses of longer work."""
         self._pulse()
         # What the supervisor has ended is written as such before maintenance finds it dead, and charges it.
@@ -235,8 +214,8 @@ class Keeper:
                 poll.register(descriptor, select.POLLIN)
         poll.poll(max(0.0, seconds) * 1000)
         self._told.hear_supervisor()
-        if self._told.hear_workers():
-            self._waker.idle_notice()
+        for in_vain in self._told.hear_workers():
+            self._waker.idle_notice(in_vain)
 
     def _end(self) -> int:
         """Write what is left and mark the group ended; without a supervisor, leave at once: workers beat alone."""
@@ -256,15 +235,3 @@ class Keeper:
 
     def _patiently(self, operation: Callable[[], object], what: str) -> None:
         patiently(operation, what, self._settings.lease, self._clock, self._pulse)
-
-
-class _BeatingClock(SystemClock):
-    """A clock whose pauses are used for heartbeats: maintenance may take longer than one."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-
-    def sleep(self, seconds: float) -> None:
-        """Beat if it is time, then wait."""
-        self._keeper.beat_if_due()
-        super().sleep(seconds)

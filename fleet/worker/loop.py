@@ -91,6 +91,7 @@ class Worker:
         )
         self._ending = Ending.NONE
         self._told_at = boottime()
+        self._woken_at: int | None = None
 
     def run(self) -> int:
         """Live; return the exit code of the process."""
@@ -164,12 +165,14 @@ class Worker:
             return ()
         self._slot.enters(Phase.IDLE)
         self._slot.idle = 1
-        self._keeper.send("idle")
+        # Told, so that a task that is there and that nobody here may have yet does not wake it again and again.
+        self._keeper.send("idle", in_vain=self._woken_at == self._claims.recorded)
         # A task that came between the last claim and the idle mark has woken nobody.
         tasks = self._claim()
         if not tasks and self._ending is Ending.NONE and not self._is_over():
             self._slot.enters(Phase.IDLE)
-            self._orders.wait(self._idle_wait())
+            woken = self._orders.wait(self._idle_wait())
+            self._woken_at = self._claims.recorded if woken else None
         self._slot.idle = 0
         return tasks
 

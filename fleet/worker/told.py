@@ -64,14 +64,14 @@ class Told:
             elif message["kind"] == "finish":
                 self.finish = message
 
-    def hear_workers(self) -> bool:
-        """Take what workers have sent; return whether one said that it is idle."""
-        idle = False
+    def hear_workers(self) -> list[bool]:
+        """Take what workers have sent; return for each that is idle whether it had been woken in vain."""
+        idle = []
         for message in self._workers.receive():
             if message is None:
                 break
             if message["kind"] == "idle":
-                idle = True
+                idle.append(bool(message["in_vain"]))
             elif message["kind"] == "counts":
                 self._counts += counts(message["rows"])
         return idle

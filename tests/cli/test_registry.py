@@ -164,6 +164,7 @@ def test_status_of_paused_and_limited_work(fleet: Command, database: Storage) ->
     database.rules.set_limit(Limit("key", max_running=1))
     database.queue.enqueue([NewTask("count", concurrency_key="key")] * 3)
     database.schedules.add(Schedule("nightly", "count", every_seconds=3_600.0))
+    database.schedules.add(Schedule("hourly", "count", every_seconds=3_600.0))
     database.schedules.pause("nightly", True)
     done = fleet("status")
     assert done.code == 0

@@ -11,8 +11,9 @@ from sqlalchemy.types import Integer
 
 from fleet.clock import ManualClock
 from fleet.domain.task import NewTask
-from fleet.storage import claiming, schema
+from fleet.storage import schema
 from fleet.storage.interfaces import Storage
+from fleet.storage.queue import claiming
 from fleet.storage.tables import metadata
 from fleet.storage.types import JsonText, UtcTime
 from fleet.storage.views import VIEWS

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fleet.domain.execution import Outcome, Withdrawal, withdrawn
 from fleet.domain.task import NewTask, TaskStatus
-from fleet.storage.history import KEPT
 from fleet.storage.interfaces import Storage
+from fleet.storage.queue.history import KEPT
 from tests.ageing import age
 from tests.storage.samples import (
     LEASE,

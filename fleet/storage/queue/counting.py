@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleet.domain.lanes import PREFERENCE_WAIT, LaneClaim, requires_of
-from fleet.domain.task import OPEN_STATUSES, QueueCounts, TaskFilter, TaskRecord
+from fleet.domain.task import OPEN_STATUSES, QueueCounts, TaskFilter, TaskRecord, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.rows import TASK_COLUMNS, task_of
 from fleet.storage.sql import Statement, time_of
@@ -52,14 +52,20 @@ _UNFINISHED = (
     _counting("status = 'scheduled' AND available_at <= :horizon"),
 )
 
+# Each from the index of its status alone; only of what is pending the oldest is looked up.
 _COUNTS = tuple(
     Statement(
-        f"""SELECT '{status}', l.queue, l.task, l.capability_key, c.n, q.created_at FROM (
-            SELECT lane_id, count(*) AS n, min(id) AS first FROM work_queue WHERE status = '{status}'
-            GROUP BY lane_id) c
-        JOIN claim_lane l ON l.lane_id = c.lane_id JOIN work_queue q ON q.id = c.first"""
+        f"""SELECT '{status}', l.queue, l.task, l.capability_key, c.n, NULL FROM (
+            SELECT lane_id, count(*) AS n FROM work_queue WHERE status = '{status}' GROUP BY lane_id) c
+        JOIN claim_lane l ON l.lane_id = c.lane_id"""
     )
     for status in OPEN_STATUSES
+    if status is not TaskStatus.PENDING
+)
+_PENDING_COUNTS = Statement(
+    """SELECT 'pending', l.queue, l.task, l.capability_key, c.n, q.created_at FROM (
+        SELECT lane_id, count(*) AS n, min(id) AS first FROM work_queue WHERE status = 'pending' GROUP BY lane_id) c
+    JOIN claim_lane l ON l.lane_id = c.lane_id JOIN work_queue q ON q.id = c.first"""
 )
 _OPEN_TOTALS = Statement(
     "SELECT " + ", ".join(f"(SELECT count(*) FROM work_queue WHERE status = '{status}')" for status in OPEN_STATUSES)
@@ -110,7 +116,7 @@ def tasks(transaction: Transaction, filter: TaskFilter) -> tuple[TaskRecord, ...
 def counts(transaction: Transaction) -> tuple[QueueCounts, ...]:
     """Return open tasks by queue, handler and requirement."""
     found: dict[tuple[str, str, str], QueueCounts] = {}
-    for statement in _COUNTS:
+    for statement in (*_COUNTS, _PENDING_COUNTS):
         for status, queue, task, key, number, first_created in transaction.rows(statement):
             lane = (queue, task, key)
             one = found.get(lane) or QueueCounts(queue, task, requires_of(key))

@@ -11,11 +11,11 @@ from typing import Any
 from fleet.domain.execution import Claimant, ClaimedTask
 from fleet.domain.lanes import PREFERENCE_WAIT, LaneClaim
 from fleet.domain.task import TaskStatus
-from fleet.storage import deadlines
 from fleet.storage.database import Transaction
 from fleet.storage.guards import leaving
-from fleet.storage.limits import KeyGate
 from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.queue import deadlines
+from fleet.storage.queue.limits import KeyGate
 from fleet.storage.rows import CLAIMED_COLUMNS, claimed_of
 from fleet.storage.sql import Statement
 

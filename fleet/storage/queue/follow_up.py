@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from fleet.storage import batches, dependencies
-from fleet.storage.changed import Changed
 from fleet.storage.database import Transaction
-from fleet.storage.limits import KeyGate
+from fleet.storage.queue import batches, dependencies
+from fleet.storage.queue.changed import Changed
+from fleet.storage.queue.limits import KeyGate
 
 MOST_AT_ONCE = 2_000
 """Dependents that one transaction lets go, about; the others follow in `advance`."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from fleet.domain.task import FINAL_STATUSES
-from fleet.storage import dependencies, history
 from fleet.storage.database import Database, Transaction
 from fleet.storage.guards import OPEN, status_in
 from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.queue import dependencies, history
 from fleet.storage.sql import Statement, time_of
 from fleet.storage.upkeep import return_pages
 

@@ -5,50 +5,43 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
-from fleet.domain.lanes import MAX_CAPABILITY_SETS, capability_key
+from fleet.domain.lanes import capability_key
 from fleet.domain.rank import rank
 from fleet.domain.retry import DEFAULT_MAX_ATTEMPTS
 from fleet.domain.task import (
-    FINAL_STATUSES,
     INLINE_PAYLOAD_BYTES,
     BlockedReason,
     Enqueued,
     HandlerDefaults,
     NewTask,
-    ParentPolicy,
     TaskStatus,
 )
-from fleet.errors import ConflictError, UsageError
-from fleet.storage import batches, dependencies
+from fleet.errors import ConflictError
 from fleet.storage.database import Transaction
-from fleet.storage.entering import entrance
-from fleet.storage.follow_up import follow_up
 from fleet.storage.guards import DEDUPE_OPEN
-from fleet.storage.handlers import defaults_of
-from fleet.storage.limits import AT_ONCE, KeyGate
 from fleet.storage.meta import age_ms
+from fleet.storage.queue import batches
+from fleet.storage.queue.edges import Edges
+from fleet.storage.queue.entering import entrance
+from fleet.storage.queue.handlers import defaults_of
+from fleet.storage.queue.interning import lane_of
+from fleet.storage.queue.limits import KeyGate
 from fleet.storage.rows import dumps
 from fleet.storage.sql import Row, Statement
 
 _LAST_ID = Statement("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'work_queue'), 0)")
 _NEXT_IDS = Statement("SELECT nextval(pg_get_serial_sequence('work_queue', 'id')) FROM generate_series(1, :count)")
 
-_COLUMNS = (
-    "id",
-    "lane_id",
-    "queue",
-    "task",
+_ALWAYS = ("id", "lane_id", "queue", "task", "status", "rank", "priority", "created_at", "max_attempts")
+# NULL in most rows: what no task of a call has is left out of its statement, and costs nothing.
+_SELDOM = (
     "payload_json",
-    "status",
     "blocked_reason",
-    "rank",
-    "priority",
     "available_at",
-    "created_at",
     "deadline_at",
-    "max_attempts",
     "retry_json",
     "timeout_seconds",
     "dedupe_key",
@@ -60,11 +53,19 @@ _COLUMNS = (
     "batch_id",
     "parent_id",
 )
-_INSERT_TEXT = (
-    f"""INSERT INTO work_queue ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{name}" for name in _COLUMNS)})"""
-)
-_INSERT = Statement(_INSERT_TEXT)
-_INSERT_UNLESS_THERE = Statement(f"{_INSERT_TEXT} ON CONFLICT DO NOTHING")
+
+
+def _insert_text(columns: Iterable[str]) -> str:
+    names = tuple(columns)
+    return f"INSERT INTO work_queue ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
+
+
+@lru_cache(maxsize=64)
+def _inserting(seldom: tuple[str, ...]) -> Statement:
+    return Statement(_insert_text((*_ALWAYS, *seldom)))
+
+
+_INSERT_UNLESS_THERE = Statement(f"{_insert_text((*_ALWAYS, *_SELDOM))} ON CONFLICT DO NOTHING")
 _INSERT_PAYLOAD = Statement("INSERT INTO work_payload (task_id, payload_json) VALUES (:id, :payload_json)")
 _EXISTING_TEXT = f"""
     SELECT id FROM work_queue WHERE task = :task AND idempotency_key = {{idempotency}}
@@ -77,19 +78,6 @@ _EXISTING = Statement(
     _EXISTING_TEXT.format(idempotency=":idempotency_key", dedupe=":dedupe_key"),
     _EXISTING_TEXT.format(idempotency="CAST(:idempotency_key AS text)", dedupe="CAST(:dedupe_key AS text)"),
 )
-
-_LANE = Statement(
-    """SELECT lane_id FROM claim_lane WHERE queue = :queue AND task = :task AND capability_key = :key
-    AND assigned_worker = ''"""
-)
-_NEW_LANE = Statement(
-    """INSERT INTO claim_lane (queue, task, capability_key, created_at) VALUES (:queue, :task, :key, :now)
-    ON CONFLICT DO NOTHING"""
-)
-# Workers learn new lanes by the largest id, so ids must become visible in order.
-_LANES_IN_ORDER = Statement("SELECT 1", "SELECT pg_advisory_xact_lock(7021004002)")
-_CAPABILITY_SETS = Statement("SELECT count(DISTINCT capability_key) FROM claim_lane")
-_SET_IS_KNOWN = Statement("SELECT 1 FROM claim_lane WHERE capability_key = :key LIMIT 1")
 
 _KEY_ATTEMPTS = 5
 
@@ -114,7 +102,7 @@ def add_tasks(transaction: Transaction, tasks: Sequence[NewTask], *, blocked: Bl
     rows = [entry.row(task) for task in tasks]
     for row, task_id in zip(rows, _new_ids(transaction, len(rows)), strict=True):
         row["id"] = task_id
-    edges = _Edges(transaction)
+    edges = Edges(transaction)
     new, existing = _insert(transaction, rows)
     for row, task in zip(rows, tasks, strict=True):
         edges.note(task, row["id"], is_new=row["id"] not in existing)
@@ -128,55 +116,14 @@ def _insert(transaction: Transaction, rows: Sequence[Row]) -> tuple[list[Row], s
     keyed = [row for row in rows if row["dedupe_key"] or row["idempotency_key"]]
     plain = [row for row in rows if not (row["dedupe_key"] or row["idempotency_key"])] if keyed else list(rows)
     inserted = [(row, _insert_keyed(transaction, row)) for row in keyed]
-    transaction.many(_INSERT, plain)
+    if plain:
+        used = tuple(name for name in _SELDOM if any(row[name] is not None for row in plain))
+        transaction.many(_inserting(used), plain)
     new = [*(row for row, is_new in inserted if is_new), *plain]
     large = [{"id": row["id"], "payload_json": row["large_payload"]} for row in new if row["large_payload"] is not None]
     if large:
         transaction.many(_INSERT_PAYLOAD, large)
     return new, {row["id"] for row, is_new in inserted if not is_new}
-
-
-class _Edges:
-    """What the tasks of one call depend on: earlier tasks of the same call by `ref`, others by id."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
-        self._refs: dict[str, int] = {}
-        self._edges: list[tuple[int, int, ParentPolicy]] = []
-
-    def note(self, task: NewTask, task_id: int, *, is_new: bool) -> None:
-        """Note a task's edges; refs name earlier tasks only, so that no cycle can arise."""
-        if is_new:
-            for parent in task.depends_on:
-                self._edges.append((self._id_of(task, parent), task_id, task.on_parent_failure))
-        if task.ref is not None:
-            if task.ref in self._refs:
-                raise UsageError(f"ref {task.ref!r} is given to two tasks: give each its own")
-            self._refs[task.ref] = task_id
-
-    def _id_of(self, task: NewTask, parent: int | str) -> int:
-        if isinstance(parent, int):
-            return parent
-        if parent not in self._refs:
-            raise UsageError(
-                f"task {task.task} depends on {parent!r}, which is no ref of a task before it: a task can depend on "
-                "earlier ones only, so that no circle arises"
-            )
-        return self._refs[parent]
-
-    def write(self, gate: KeyGate) -> None:
-        """Store the edges; what depends on a task that has ended already is let go (or ended) at once."""
-        if not self._edges:
-            return
-        statuses = dependencies.statuses_of(self._transaction, (parent for parent, _, _ in self._edges))
-        for parent, child, _ in self._edges:
-            if parent not in statuses or parent == child:
-                raise UsageError(f"depends on task {parent}: there is no such task (finished ones are deleted in time)")
-        dependencies.add_edges(self._transaction, self._edges)
-        ended = [parent for parent, status in statuses.items() if status in FINAL_STATUSES]
-        for parent in sorted(ended):
-            released = dependencies.release(self._transaction, gate, parent, AT_ONCE)
-            follow_up(self._transaction, released.ended, gate)
 
 
 def _new_ids(transaction: Transaction, count: int) -> Iterable[int]:
@@ -275,7 +222,7 @@ class _Entry:
         requires = task.requires if task.requires is not None else (defaults.requires or {})
         retry = task.retry or defaults.retry
         return {
-            "lane_id": _lane(
+            "lane_id": lane_of(
                 self._transaction, (queue, task.task, capability_key(requires, task.prefers)), self._lanes
             ),
             "queue": queue,
@@ -288,28 +235,3 @@ class _Entry:
             "requires_json": json.dumps(dict(requires), sort_keys=True) if requires else None,
             "prefers_json": json.dumps(dict(task.prefers), sort_keys=True) if task.prefers else None,
         }
-
-
-def _lane(transaction: Transaction, lane: tuple[str, str, str], known: dict[tuple[str, str, str], int]) -> int:
-    """Return the lane's id, interning it when it is new."""
-    if lane in known:
-        return known[lane]
-    queue, task, key = lane
-    found = transaction.value(_LANE, queue=queue, task=task, key=key)
-    if found is None:
-        transaction.rows(_LANES_IN_ORDER)
-        _check_capability_sets(transaction, key)
-        transaction.rows(_NEW_LANE, queue=queue, task=task, key=key, now=transaction.now)
-        found = transaction.value(_LANE, queue=queue, task=task, key=key)
-    known[lane] = int(found)
-    return known[lane]
-
-
-def _check_capability_sets(transaction: Transaction, key: str) -> None:
-    if transaction.value(_SET_IS_KNOWN, key=key) is not None:
-        return
-    if int(transaction.value(_CAPABILITY_SETS)) >= MAX_CAPABILITY_SETS:
-        raise UsageError(
-            f"there are {MAX_CAPABILITY_SETS} different capability sets already: every one costs each claim; "
-            "use few quantities (mem=8, 16, 32), not a number of its own for every task"
-        )

@@ -18,22 +18,12 @@ from fleet.domain.task import (
     TaskFilter,
     TaskRecord,
 )
-from fleet.storage import (
-    advancing,
-    claiming,
-    counting,
-    dependencies,
-    handlers,
-    history,
-    orders,
-    pruning,
-    steps,
-)
 from fleet.storage.database import Database, Transaction
-from fleet.storage.enqueuing import add_tasks
-from fleet.storage.finishing import write_finishes
 from fleet.storage.interfaces import NEWEST_TASKS
-from fleet.storage.release import release
+from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
+from fleet.storage.queue.enqueuing import add_tasks
+from fleet.storage.queue.finishing import write_finishes
+from fleet.storage.queue.release import release
 from fleet.storage.rows import TASK_COLUMNS, lane_of, task_of
 from fleet.storage.sql import Statement
 

@@ -15,13 +15,13 @@ from typing import Any
 from fleet.domain.ending import Held, duplicate, settled
 from fleet.domain.execution import Fence, Finish
 from fleet.domain.task import FINAL_STATUSES, BlockedReason, TaskStatus
-from fleet.storage import avoidance, history
-from fleet.storage.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.database import Transaction
-from fleet.storage.follow_up import follow_up
 from fleet.storage.guards import WAITING, leaving, status_in
-from fleet.storage.limits import KeyGate
 from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.queue import avoidance, history
+from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
+from fleet.storage.queue.follow_up import follow_up
+from fleet.storage.queue.limits import KeyGate
 from fleet.storage.sql import Statement, as_time
 from fleet.storage.types import stamp
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fleet.domain.ending import Held, lost, released
 from fleet.domain.execution import Fence, Finish
 from fleet.storage.database import Transaction
-from fleet.storage.finishing import end_claims
+from fleet.storage.queue.finishing import end_claims
 from fleet.storage.sql import Statement
 
 _HELD = Statement(

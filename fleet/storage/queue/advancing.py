@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fleet.storage import batches, deadlines, dependencies
 from fleet.storage.database import Database, Transaction
-from fleet.storage.entering import Entrant, enter
-from fleet.storage.follow_up import follow_up, next_releases
 from fleet.storage.guards import OPEN, WAITING, status_in
-from fleet.storage.limits import KeyGate, all_limits
+from fleet.storage.queue import batches, deadlines, dependencies
+from fleet.storage.queue.entering import Entrant, enter
+from fleet.storage.queue.follow_up import follow_up, next_releases
+from fleet.storage.queue.limits import KeyGate, all_limits
 from fleet.storage.sql import Statement, time_of
 
 _ANYTHING = Statement(

@@ -8,9 +8,9 @@ from fleet.domain.batch import BatchRecord
 from fleet.domain.task import TaskStatus
 from fleet.errors import ConflictError, NotFound
 from fleet.storage.database import Transaction
-from fleet.storage.entering import Entrant, enter
 from fleet.storage.guards import OPEN
-from fleet.storage.limits import KeyGate
+from fleet.storage.queue.entering import Entrant, enter
+from fleet.storage.queue.limits import KeyGate
 from fleet.storage.sql import Row, Statement, as_time, time_of
 
 _COLUMNS = "batch_id, created_at, closed_at, ended_at, callback_id"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from fleet.domain.task import FINAL_STATUSES, Answer, BlockedReason, TaskStatus
-from fleet.storage.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.database import Transaction
-from fleet.storage.entering import entrance
-from fleet.storage.follow_up import follow_up
 from fleet.storage.guards import DEDUPE_OPEN, WAITING, leaving
-from fleet.storage.limits import KeyGate
+from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
+from fleet.storage.queue.entering import entrance
+from fleet.storage.queue.follow_up import follow_up
+from fleet.storage.queue.limits import KeyGate
 from fleet.storage.sql import Statement
 
 _SEEN_TEXT = "SELECT id, status, task, concurrency_key, dedupe_key, worker FROM work_queue WHERE id = :id"

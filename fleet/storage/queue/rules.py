@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 from fleet.domain.batch import BatchRecord
 from fleet.domain.limits import Limit
 from fleet.domain.task import BlockedReason, NewTask
-from fleet.storage import batches, meta, pruning, ranking
+from fleet.storage import meta
 from fleet.storage.database import Database, Transaction
-from fleet.storage.enqueuing import add_tasks
 from fleet.storage.events import record_event
 from fleet.storage.guards import OPEN
 from fleet.storage.interfaces import LimitUse, Pause
-from fleet.storage.limits import AT_ONCE, KeyGate, all_limits
+from fleet.storage.queue import batches, pruning, ranking
+from fleet.storage.queue.enqueuing import add_tasks
+from fleet.storage.queue.limits import AT_ONCE, KeyGate, all_limits
 from fleet.storage.sql import Statement, as_time
 
 T = TypeVar("T")

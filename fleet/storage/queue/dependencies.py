@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.domain.task import ParentPolicy, ParentResult, TaskStatus
-from fleet.storage.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.database import Transaction
-from fleet.storage.entering import Entrant, enter
 from fleet.storage.guards import leaving
-from fleet.storage.limits import KeyGate
 from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
+from fleet.storage.queue.entering import Entrant, enter
+from fleet.storage.queue.limits import KeyGate
 from fleet.storage.sql import Statement, as_time
 
 _PARENT = Statement("SELECT status FROM work_queue WHERE id = :id")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fleet.domain.task import TaskStatus
-from fleet.storage.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.database import Transaction
-from fleet.storage.follow_up import follow_up
 from fleet.storage.guards import WAITING, leaving, status_in
 from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
+from fleet.storage.queue.follow_up import follow_up
 from fleet.storage.sql import Statement
 
 _PAST = Statement(

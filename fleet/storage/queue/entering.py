@@ -9,8 +9,8 @@ from datetime import datetime
 from fleet.domain.task import BlockedReason, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.guards import leaving
-from fleet.storage.limits import KeyGate
 from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.queue.limits import KeyGate
 
 _INTO = (TaskStatus.PENDING, TaskStatus.SCHEDULED, TaskStatus.BLOCKED)
 _ENTER_TEXT = """UPDATE work_queue SET status = :status, blocked_reason = :reason

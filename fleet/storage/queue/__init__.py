@@ -1,0 +1,1 @@
+"""The queue in SQL: how tasks enter it, are claimed, end, and what follows from that."""
