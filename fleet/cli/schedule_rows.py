@@ -57,7 +57,18 @@ def tick_document(tick: Tick) -> dict[str, Any]:
 
 def when(schedule: Schedule) -> str:
     """Return when it ticks, in few words."""
-    return schedule.cron or f"every {format_seconds(schedule.every_seconds or 0)}"
+    if schedule.cron is not None:
+        return schedule.cron
+    try:
+        return f"every {_exactly(schedule.every_seconds or 0)}"
+    except TypeError:
+        # A stranger's text; what is wrong with it is told where its next ticks are asked for.
+        return f"every {schedule.every_seconds}"
+
+
+def _exactly(seconds: float) -> str:
+    shown = 1 if seconds < 3600 else 60 if seconds < 86_400 else 3600
+    return format_seconds(seconds) if seconds % shown == 0 else f"{seconds:.15g}s"
 
 
 def in_words(schedule: Schedule) -> str:
@@ -84,13 +95,15 @@ def facts(record: ScheduleRecord) -> list[tuple[str, str]]:
 
 def next_ticks(record: ScheduleRecord) -> list[datetime]:
     """Return the next ticks; none where it is paused, or a stranger made it unreadable."""
+    from fleet.domain.schedule_options import task_of
     from fleet.domain.ticks import ticks_from
 
     if record.paused:
         return []
     try:
+        task_of(record.schedule)
         return list(islice(ticks_from(record.schedule, record.next_tick_at, record.created_at), SHOWN_TICKS))
-    except UsageError as error:
+    except (TypeError, UsageError) as error:
         warn(str(error))
         return []
 

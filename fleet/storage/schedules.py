@@ -13,7 +13,7 @@ from fleet.errors import ConflictError, UsageError
 from fleet.storage import ticking
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
-from fleet.storage.schedule_rows import COLUMNS, GET_TEXT, PAUSE, record_of, task_of_row, values_of
+from fleet.storage.schedule_rows import COLUMNS, GET_TEXT, record_of, task_of_row, values_of
 from fleet.storage.sql import Statement, time_of
 
 _GET = Statement(GET_TEXT)
@@ -31,6 +31,7 @@ _REPLACE = Statement(
 )
 _REMOVE = Statement("DELETE FROM work_schedule WHERE name = :name")
 _FORGET_TICKS = Statement("DELETE FROM work_schedule_tick WHERE schedule = :name")
+_PAUSE = Statement("UPDATE work_schedule SET paused = true WHERE name = :name")
 _RESUME = Statement("UPDATE work_schedule SET paused = false, next_tick_at = :next WHERE name = :name")
 
 _TICKS = Statement(
@@ -136,7 +137,7 @@ def _pause(transaction: Transaction, name: str, paused: bool) -> bool:
     if bool(row["paused"]) == paused:
         return True
     if paused:
-        transaction.rows(PAUSE, name=name)
+        transaction.rows(_PAUSE, name=name)
     else:
         record = record_of(row)
         task_of_row(row, record)

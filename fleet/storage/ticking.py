@@ -13,12 +13,13 @@ from fleet import faultpoints
 from fleet.domain.schedule import Overlap, Schedule, TickOutcome
 from fleet.domain.task import NewTask
 from fleet.domain.ticks import MAX_MISSED, Due, due
-from fleet.errors import ConflictError, DatabaseError, FleetError
+from fleet.errors import ConflictError, DatabaseBusy, DatabaseError, FleetError
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
 from fleet.storage.guards import OPEN
+from fleet.storage.postgresql import LOCK_TIMEOUT_MS
 from fleet.storage.queue.enqueuing import add_tasks
-from fleet.storage.schedule_rows import GET_TEXT, PAUSE, record_of, task_of_row
+from fleet.storage.schedule_rows import GET_TEXT, record_of, task_of_row
 from fleet.storage.sql import Statement
 
 _DUE = Statement(
@@ -28,6 +29,12 @@ _DUE = Statement(
 # Who finds the row locked leaves it to the one who has it: a ticker that stands still keeps no other from its work.
 _TAKE_TEXT = f"{GET_TEXT} AND paused = false AND next_tick_at <= :now"
 _TAKE = Statement(_TAKE_TEXT, f"{_TAKE_TEXT} FOR UPDATE SKIP LOCKED")
+# A tick can be run again: it waits for another's key in short steps, between which its process beats.
+_WAIT_BRIEFLY = Statement("SELECT 1", f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+# Of several that cannot tick it, one pauses it and tells why; one that was given other times since is left alone.
+_GIVE_UP = Statement(
+    "UPDATE work_schedule SET paused = true WHERE name = :name AND paused = false AND next_tick_at <= :now"
+)
 _ADD_TICK = Statement(
     """INSERT INTO work_schedule_tick (schedule, tick_at, outcome, created_at) VALUES (:name, :at, :outcome, :now)
     ON CONFLICT (schedule, tick_at) DO NOTHING"""
@@ -46,17 +53,39 @@ _OLD_TICKS = """SELECT t.schedule, t.tick_at FROM work_schedule s JOIN work_sche
 _ANY_OLD_TICK = Statement(_OLD_TICKS)
 _DELETE_TICKS = Statement(f"DELETE FROM work_schedule_tick WHERE (schedule, tick_at) IN ({_OLD_TICKS})")
 
+_MAX_BUSY = 3
+"""Schedules of a pass that may be held up by others' transactions; each costs the time of DatabaseBusy."""
+
 
 def tick(database: Database, limit: int) -> int:
-    """Make the ticks of up to `limit` schedules that are due; return how many tasks were enqueued."""
-    names = database.read(lambda transaction: transaction.rows(_DUE, now=transaction.now, limit=limit))
-    return sum(_tick_one(database, name) for (name,) in names)
+    """Make the ticks of up to `limit` schedules that are due; return how many tasks were enqueued.
+
+    Raises:
+        DatabaseBusy: another's transaction holds the write lock or, on a server, a key of a schedule's task; there,
+            the other schedules were ticked first.
+    """
+    names, one_lock = database.read(
+        lambda transaction: (transaction.rows(_DUE, now=transaction.now, limit=limit), transaction.is_sqlite)
+    )
+    made = 0
+    busy: list[DatabaseBusy] = []
+    for (name,) in names:
+        try:
+            made += _tick_one(database, name)
+        except DatabaseBusy as error:
+            busy.append(error)
+            if one_lock or len(busy) == _MAX_BUSY:
+                break
+    if busy:
+        raise busy[0]
+    return made
 
 
 def _tick_one(database: Database, name: str) -> int:
     try:
         return database.write(lambda transaction: _tick(transaction, name), durable=True)
-    except (DatabaseError, OSError):
+    except (DatabaseError, OSError, MemoryError):
+        # They tell of the machine, not of the schedule.
         raise
     except ConflictError:
         # A key changed hands again and again: the tick is due still, and the next pass makes it.
@@ -79,12 +108,13 @@ def prune(database: Database, older_than: float, limit: int) -> int:
 
 
 def _give_up(transaction: Transaction, name: str, reason: str) -> None:
-    transaction.rows(PAUSE, name=name)
-    record_event(transaction, "schedule_paused", name, f"it cannot be ticked, and is paused: {reason}")
+    if transaction.touched(_GIVE_UP, name=name, now=transaction.now):
+        record_event(transaction, "schedule_paused", name, f"it cannot be ticked, and is paused: {reason}")
 
 
 def _tick(transaction: Transaction, name: str) -> int:
     """Make the due ticks of one schedule, unless another has made them or does; return how many tasks were enqueued."""
+    transaction.rows(_WAIT_BRIEFLY)
     row = transaction.record(_TAKE, name=name, now=transaction.now)
     if row is None:
         return 0

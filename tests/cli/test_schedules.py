@@ -193,6 +193,39 @@ def test_an_unreadable_schedule_can_be_shown(fleet: Command, database: Storage) 
     assert fleet("schedule", "remove", "s").code == 0
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [("every_seconds = 'soon'", "not supported"), ("every_seconds = 9e999", "every inf s: give 1 s to ten years")],
+)
+def test_an_unreadable_interval_can_be_shown(fleet: Command, database: Storage, damage: str, words: str) -> None:
+    """An interval that is no number is shown as it is, with what is wrong with it."""
+    fleet(*ADD, "--every", "1h")
+    execute(database, f"UPDATE work_schedule SET {damage}")
+    assert fleet("schedule", "list").code == 0
+    shown = fleet("schedule", "show", "s")
+    assert (shown.code, words in shown.err) == (0, True)
+    fleet("schedule", "pause", "s")
+    fleet("schedule", "resume", "s").refused(2, "schedule s: ")
+
+
+def test_an_unreadable_time_is_one_line(fleet: Command, database: Storage) -> None:
+    """A time that somebody's SQL made unreadable is one line that names the schedule and what to do."""
+    fleet(*ADD, "--every", "1h")
+    execute(database, r"UPDATE work_schedule SET starts_at = '2026-13-39T29\:59\:00.000Z'")
+    for command in (("list",), ("show", "s"), ("resume", "s")):
+        fleet("schedule", *command).refused(2, "schedule s: its row cannot be read: month must be in 1..12")
+    assert fleet("schedule", "remove", "s").code == 0
+
+
+@pytest.mark.parametrize(
+    ("every", "shown"),
+    [("90s", "1m30s"), ("1.5s", "1.5s"), ("3661s", "3661s"), ("90000s", "1d01h"), ("25.5h", "91800s")],
+)
+def test_an_interval_is_shown_exactly(fleet: Command, database: Storage, every: str, shown: str) -> None:
+    """No part of an interval is left out where it is shown."""
+    assert fleet(*ADD, "--every", every).out.startswith(f"schedule s: every {shown}: fleet.noop\n")
+
+
 def test_pause_and_resume(fleet: Command, database: Storage) -> None:
     """A paused schedule does not tick; resumed, it shows when it does."""
     fleet(*ADD, "--every", "1h")

@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 
-from fleet.clock import ManualClock
+from fleet.clock import ManualClock, boottime
 from fleet.domain.schedule import Missed, Overlap, Schedule, TickOutcome
-from fleet.domain.task import TaskFilter
+from fleet.domain.task import NewTask, TaskFilter
+from fleet.errors import DatabaseBusy, UsageError
+from fleet.storage import ticking
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
 from tests.databases import opened
 from tests.faults.commands import python
 from tests.processes.harness import Site
 from tests.processes.running import Running
+from tests.storage.samples import execute
 
 TICKER = """
 from fleet.config import locate
@@ -159,6 +162,83 @@ def test_what_was_read_may_have_changed(sqlite_path: Path, monkeypatch: pytest.M
     assert len(store.queue.list()) == (order == "tick")
     store.close()
     other.close()
+
+
+def test_a_key_held_by_a_transaction_keeps_no_other_schedule(postgres_url: str) -> None:
+    """On a server, a schedule whose task's key a long transaction holds keeps no other from its tick: it is waited for
+    in short steps, told, and made once the transaction has ended (SH07)."""
+    store, other = (opened(postgres_url) for _ in range(2))
+    for name, options in (("a", {"dedupe_key": "k"}), ("b", {})):
+        store.schedules.add(Schedule(name, "t", every_seconds=3600, options=options))
+    age(store, 3605)
+    database: Any = store.schedules.__dict__["_database"]
+    database.busy_wait = 0.5
+    waits: list[None] = []
+    store.on_wait(lambda: waits.append(None))
+    with other.transaction() as transaction:
+        other.queue.enqueue([NewTask("t", dedupe_key="k")], transaction=transaction)
+        began = boottime()
+        with pytest.raises(DatabaseBusy):
+            store.schedules.tick()
+        assert boottime() - began < 5
+        assert [len(store.schedules.ticks(name)) for name in ("a", "b")] == [0, 1]
+        database.busy_wait = 1.5
+        with pytest.raises(DatabaseBusy):
+            store.schedules.tick()
+        assert waits
+    store.schedules.tick()
+    assert [len(store.schedules.ticks(name)) for name in ("a", "b")] == [1, 1]
+    assert len(store.queue.list()) == 2
+    store.close()
+    other.close()
+
+
+@pytest.mark.parametrize(("order", "paused"), [("tick", True), ("replace", False)])
+def test_a_schedule_is_given_up_once(
+    sqlite_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, paused: bool
+) -> None:
+    """Of two that find a schedule unreadable one tells it; one that was put right meanwhile is not paused (SH01)."""
+    store, other = (opened(str(sqlite_path)) for _ in range(2))
+    store.schedules.add(Schedule("s", "t", every_seconds=3600))
+    age(store, 3605)
+    execute(store, "UPDATE work_schedule SET tz = 'Mars/Base'")
+    orders = {
+        "tick": lambda: other.schedules.tick(),
+        "replace": lambda: other.schedules.add(Schedule("s", "t", every_seconds=60), replace=True),
+    }
+    database: Any = store.schedules.__dict__["_database"]
+    write = database.write
+
+    def write_then_wait(work: Any, **given: Any) -> Any:
+        try:
+            return write(work, **given)
+        except UsageError:
+            orders[order]()
+            raise
+
+    monkeypatch.setattr(database, "write", write_then_wait)
+    assert store.schedules.tick() == 0
+    events = [event["kind"] for event in store.control.events(0, 100)]
+    assert (store.schedules.list()[0].paused, events.count("schedule_paused")) == (paused, int(paused))
+    store.close()
+    other.close()
+
+
+def test_a_lack_of_memory_pauses_no_schedule(sqlite_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells of the machine and not of the schedule leaves the tick due (SH07)."""
+    store = opened(str(sqlite_path))
+    store.schedules.add(Schedule("s", "t", every_seconds=3600))
+    age(store, 3605)
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ticking, "add_tasks", fail)
+    with pytest.raises(MemoryError):
+        store.schedules.tick()
+    monkeypatch.undo()
+    assert store.schedules.tick() == 1
+    store.close()
 
 
 def test_looking_twice_a_minute_makes_a_minute_once(sqlite_path: Path) -> None:

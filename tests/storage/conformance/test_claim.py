@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from fleet.domain.execution import Claimant, ClaimedTask
+from fleet.domain.lanes import Offer, tiers
 from fleet.domain.task import NewTask, TaskStatus
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
@@ -293,3 +296,13 @@ def test_unfinished_counts_what_a_worker_still_waits_for(store: Storage) -> None
     assert store.queue.unfinished([lane], 60) == 3
     assert store.queue.unfinished([lane], 10) == 2
     assert store.queue.unfinished([], 60) == 0
+
+
+def test_what_nobody_could_run_is_found_by_who_can(store: Storage) -> None:
+    """A task that no worker could take is claimed as soon as one that can comes: nothing is remembered of it (CP03)."""
+    task_id = enqueue_one(store, requires={"gpu": 1})
+    lanes = store.queue.lanes()
+    plain = Offer("w", frozenset({"t"}), (), {})
+    assert tiers(lanes, plain, lambda: 0.5) == ()
+    gpu = tiers(lanes, replace(plain, capabilities={"gpu": 1}), lambda: 0.5)
+    assert [task.task_id for task in claim(store, join(store), 1, gpu)] == [task_id]

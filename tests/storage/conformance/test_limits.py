@@ -50,7 +50,7 @@ def test_no_more_are_claimable_than_may_run(store: Storage) -> None:
 
 @pytest.mark.parametrize("end", ["done", "retry", "failed", "release", "rescue", "cancel", "leave"])
 def test_every_end_lets_the_next_one_in(store: Storage, end: str) -> None:
-    """However a task of a full key gives up its slot, the next in line gets it (DX04, MO06)."""
+    """However a task of a full key gives up its slot, the next in line gets it (DX04, MO06, ST11)."""
     store.rules.set_limit(Limit("k", max_running=1))
     first, second = keyed(store, 2)
     who = join(store)
@@ -90,6 +90,21 @@ def test_a_late_end_frees_nothing_twice(store: Storage) -> None:
     claim_one(store, who)
     assert finish(store, lost, success(stale)) == 0
     assert claim(store, who) == ()
+
+
+def test_a_restart_of_everything_keeps_the_limit(store: Storage) -> None:
+    """After all workers of a full key were killed, new ones start none too many: before the rescue none, then as many
+    as the limit says (SD03)."""
+    store.rules.set_limit(Limit("k", max_running=2))
+    keyed(store, 6)
+    for name in ("a", "b"):
+        claim_one(store, join(store, name))
+    after = [join(store, f"new-{number}") for number in range(4)]
+    assert [claim(store, who) for who in after] == [()] * 4
+    age(store, LEASE + 1)
+    after = [join(store, f"newer-{number}") for number in range(4)]
+    store.control.rescue(None, nobody)
+    assert sorted(len(claim(store, who)) for who in after) == [0, 0, 1, 1]
 
 
 def test_the_next_in_line_is_of_the_highest_priority(store: Storage) -> None:

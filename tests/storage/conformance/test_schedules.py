@@ -324,6 +324,22 @@ def test_an_unreadable_schedule_is_paused_and_others_go_on(store: Storage, damag
     assert store.schedules.tick() == 0
 
 
+@pytest.mark.parametrize(
+    "damage", ["tz = X'00ff'", "task = X'00ff'", "every_seconds = 'soon'", "starts_at = '2026-13-39T29:59:00.000Z'"]
+)
+def test_values_of_other_types_are_unreadable_too(sqlite_file: Storage, damage: str) -> None:
+    """SQLite keeps values of any type in any column: they pause their schedule, and resuming says what is wrong."""
+    for name in ("a", "b"):
+        sqlite_file.schedules.add(replace(MINUTELY, name=name))
+    age(sqlite_file, 61)
+    execute(sqlite_file, f"UPDATE work_schedule SET {damage} WHERE name = 'a'".replace(":", r"\:"))
+    assert sqlite_file.schedules.tick() == 1
+    assert kinds(sqlite_file)[2:] == ["schedule_paused"]
+    with pytest.raises(UsageError, match="schedule a: its row cannot be read: .* fleet schedule remove a"):
+        sqlite_file.schedules.pause("a", False)
+    assert sqlite_file.schedules.tick() == 0
+
+
 def test_a_taken_key_leaves_one_open_task(store: Storage) -> None:
     """A tick whose task has a dedupe key that is taken names the task that has it."""
     there = enqueue_one(store, dedupe_key="k")
