@@ -16,7 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fleet import Fleet
+from sqlalchemy import text
+
+from fleet import Cancel, Fail, Fleet, Retry, Snooze
 from fleet.worker.context import Context
 from tests.processes.recording import record
 
@@ -159,4 +161,95 @@ def fork_and_raise(ctx: Context) -> dict[str, Any]:
         logging.getLogger().debug("the child lives")
         raise RuntimeError("raised in a forked child")
     os.wait()
+    return found
+
+
+@app.task()
+def heed(ctx: Context) -> None:
+    """Last until asked to stop, and leave."""
+    record(ctx)
+    _await_order(ctx)
+    ctx.stop_if_asked()
+
+
+@app.task()
+def break_when_asked(ctx: Context) -> None:
+    """Last until asked to stop, and break down over it."""
+    record(ctx)
+    _await_order(ctx)
+    raise RuntimeError("it broke while it stopped")
+
+
+@app.task()
+def finish_when_asked(ctx: Context) -> dict[str, Any]:
+    """Last until asked to stop, and come to the end of the work."""
+    found = record(ctx)
+    _await_order(ctx)
+    return found
+
+
+def _await_order(ctx: Context) -> None:
+    while not ctx.should_stop:
+        time.sleep(0.01)
+
+
+SIGNALS = {
+    "retry": lambda: Retry(after=0.2, message="not ready"),
+    "snooze": lambda: Snooze(0.2),
+    "cancel": lambda: Cancel("not needed"),
+    "fail": lambda: Fail("never"),
+    "bad-retry": lambda: Retry(after=-1),
+    "bad-snooze": lambda: Snooze("x"),
+}
+
+
+@app.task()
+def raise_once(ctx: Context, name: str) -> dict[str, Any]:
+    """Raise something the first time, then succeed."""
+    found = record(ctx)
+    first = ctx.step("first", lambda: found["run"])
+    if first == found["run"]:
+        raise SIGNALS[name]()
+    return found
+
+
+@app.task()
+def steps(ctx: Context, gate: str) -> dict[str, Any]:
+    """Do two steps and a checkpoint, last until the test opens the gate, and tell what is known of them."""
+    found = record(ctx)
+    last = ctx.last_checkpoint
+    done = [ctx.step(name, lambda: found["run"]) for name in ("first", "second")]
+    ctx.checkpoint({"reached": 2})
+    _await_gate(gate)
+    return {**found, "steps": done, "last": last}
+
+
+@app.task()
+def own_rows(ctx: Context, gate: str, fails: bool = False) -> dict[str, Any]:
+    """Wait for the gate, and write a row of its own that commits with the task's end."""
+    found = record(ctx)
+    _await_gate(gate)
+    with ctx.transaction() as connection:
+        connection.execute(text("INSERT INTO test_effects VALUES (:task)"), {"task": ctx.task_id})
+    ctx.progress(1.0, "written")
+    if fails:
+        raise RuntimeError("after the effects")
+    return found
+
+
+@app.task()
+def add_parents(ctx: Context) -> list[Any]:
+    """Return what this task's parents returned."""
+    return [parent.result for parent in ctx.parents]
+
+
+@app.task()
+def die_in_transaction(ctx: Context, once: str) -> dict[str, Any]:
+    """Write a row of its own, and the first time die before that is committed."""
+    found = record(ctx)
+    with ctx.transaction() as connection:
+        connection.execute(text("INSERT INTO test_effects VALUES (:task)"), {"task": ctx.task_id})
+        if not Path(once).exists():
+            Path(once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
     return found

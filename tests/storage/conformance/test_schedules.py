@@ -335,7 +335,7 @@ def test_values_of_other_types_are_unreadable_too(sqlite_file: Storage, damage: 
     execute(sqlite_file, f"UPDATE work_schedule SET {damage} WHERE name = 'a'".replace(":", r"\:"))
     assert sqlite_file.schedules.tick() == 1
     assert kinds(sqlite_file)[2:] == ["schedule_paused"]
-    with pytest.raises(UsageError, match="schedule a: its row cannot be read: .* fleet schedule remove a"):
+    with pytest.raises(UsageError, match=r"schedule a: its row cannot be read: .* fleet schedule remove a"):
         sqlite_file.schedules.pause("a", False)
     assert sqlite_file.schedules.tick() == 0
 
