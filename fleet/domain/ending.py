@@ -54,8 +54,8 @@ def lost(held: Held, reason: str) -> Finish:
 def settled(finish: Finish, held: Held, now: datetime) -> Finish:
     """Return how an execution that did not succeed really ends.
 
-    A request to cancel sticks: no retry follows. A task interrupted too often is condemned. No attempt is put off to a
-    time after the deadline.
+    A request to cancel sticks: no retry follows. A task interrupted too often is condemned. No attempt is put off to
+    its deadline or later.
     """
     if held.cancel_requested and finish.status is not TaskStatus.CANCELLED:
         return replace(
@@ -84,7 +84,7 @@ def settled(finish: Finish, held: Held, now: datetime) -> Finish:
 
 
 def _too_late(finish: Finish, held: Held, now: datetime) -> bool:
-    return held.deadline_at is not None and now + timedelta(seconds=finish.retry_in or 0.0) > held.deadline_at
+    return held.deadline_at is not None and now + timedelta(seconds=finish.retry_in or 0.0) >= held.deadline_at
 
 
 def _after(error: str | None) -> str:

@@ -67,3 +67,5 @@ def _seconds(what: str, value: float | str) -> float:
         return parse_duration(value if isinstance(value, str) else f"{value:f}")
     except UsageError as error:
         raise UsageError(f"{what}: {error}") from None
+    except OverflowError:
+        raise UsageError(f"{what}: at most ten years") from None

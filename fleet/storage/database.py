@@ -103,7 +103,6 @@ class Database:
         self._engine = ways.engine()
         self._on_wait: Callable[[], None] = _nothing
         self._forked_in_transaction = False
-        self._open = threading.local()
         self._known_uuid: Any = None
         self.busy_wait = BUSY_WAIT
         _databases.add(self)
@@ -205,7 +204,7 @@ class Database:
                     break
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)
-            self._open.own = True
+            _open_here().add(self._own)
             try:
                 yield Transaction(connection, self._ways, self._clock)
                 self._commit(connection)
@@ -213,15 +212,20 @@ class Database:
                 _roll_back(connection)
                 raise
             finally:
-                self._open.own = False
+                _open_here().discard(self._own)
 
     def _check_not_inside_own(self) -> None:
         """Refuse at once what would wait for this very thread's own transaction to end."""
-        if self._ways.one_writer and getattr(self._open, "own", False) and not self._forked_in_transaction:
+        if self._ways.one_writer and self._own in _open_here():
             raise UsageError(
                 f"{self.shown}: this thread has a transaction open, which this write would wait for: "
                 "give it transaction=, or end the transaction first"
             )
+
+    @property
+    def _own(self) -> object:
+        """What stands for the database in `_open_here`: a file may have been opened more than once."""
+        return self if self._ways.shares_memory else self.shown
 
     def within(self, given: Any) -> Transaction:
         """Return a transaction on what the caller has open, and commits or rolls back.
@@ -350,6 +354,13 @@ def _nothing() -> None:
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_thread = threading.local()
+
+
+def _open_here() -> set[object]:
+    """Return in which databases this thread has a transaction open."""
+    found: set[object] = _thread.__dict__.setdefault("open", set())
+    return found
 
 
 def _before_fork() -> None:
@@ -358,6 +369,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
+    _open_here().clear()
     for database in list(_databases):
         database._after_fork_in_child()
 

@@ -13,11 +13,10 @@ from fleet import faultpoints
 from fleet.domain.schedule import Overlap, Schedule, TickOutcome
 from fleet.domain.task import NewTask
 from fleet.domain.ticks import MAX_MISSED, Due, due
-from fleet.errors import ConflictError, DatabaseBusy, DatabaseError, FleetError
+from fleet.errors import ConflictError, DatabaseError, FleetError
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
 from fleet.storage.guards import OPEN
-from fleet.storage.postgresql import LOCK_TIMEOUT_MS
 from fleet.storage.queue.enqueuing import add_tasks
 from fleet.storage.schedule_rows import GET_TEXT, record_of, task_of_row
 from fleet.storage.sql import Statement
@@ -29,8 +28,10 @@ _DUE = Statement(
 # Who finds the row locked leaves it to the one who has it: a ticker that stands still keeps no other from its work.
 _TAKE_TEXT = f"{GET_TEXT} AND paused = false AND next_tick_at <= :now"
 _TAKE = Statement(_TAKE_TEXT, f"{_TAKE_TEXT} FOR UPDATE SKIP LOCKED")
-# A tick can be run again: it waits for another's key in short steps, between which its process beats.
-_WAIT_BRIEFLY = Statement("SELECT 1", f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+# On a server, a key of the task (its dedupe key, its limit) may be held by a transaction of any length: the tick stays
+# due, and whoever ticks has other schedules to tick, and beats to send.
+_WAIT_BRIEFLY = Statement("SELECT 1", "SET LOCAL lock_timeout = 100")
+_LOCK_NOT_AVAILABLE = "55P03"
 # Of several that cannot tick it, one pauses it and tells why; one that was given other times since is left alone.
 _GIVE_UP = Statement(
     "UPDATE work_schedule SET paused = true WHERE name = :name AND paused = false AND next_tick_at <= :now"
@@ -53,39 +54,33 @@ _OLD_TICKS = """SELECT t.schedule, t.tick_at FROM work_schedule s JOIN work_sche
 _ANY_OLD_TICK = Statement(_OLD_TICKS)
 _DELETE_TICKS = Statement(f"DELETE FROM work_schedule_tick WHERE (schedule, tick_at) IN ({_OLD_TICKS})")
 
-_MAX_BUSY = 3
-"""Schedules of a pass that may be held up by others' transactions; each costs the time of DatabaseBusy."""
+_MAX_HELD = 20
+"""Schedules of a pass whose keys others may hold: each has cost a short wait."""
+
+
+class _HeldError(Exception):
+    """Another's transaction holds what a tick needs."""
 
 
 def tick(database: Database, limit: int) -> int:
-    """Make the ticks of up to `limit` schedules that are due; return how many tasks were enqueued.
-
-    Raises:
-        DatabaseBusy: another's transaction holds the write lock or, on a server, a key of a schedule's task; there,
-            the other schedules were ticked first.
-    """
-    names, one_lock = database.read(
-        lambda transaction: (transaction.rows(_DUE, now=transaction.now, limit=limit), transaction.is_sqlite)
-    )
-    made = 0
-    busy: list[DatabaseBusy] = []
+    """Make the ticks of up to `limit` schedules that are due; return how many tasks were enqueued."""
+    names = database.read(lambda transaction: transaction.rows(_DUE, now=transaction.now, limit=limit))
+    made = held = 0
     for (name,) in names:
         try:
             made += _tick_one(database, name)
-        except DatabaseBusy as error:
-            busy.append(error)
-            if one_lock or len(busy) == _MAX_BUSY:
+        except _HeldError:
+            held += 1
+            if held == _MAX_HELD:
                 break
-    if busy:
-        raise busy[0]
     return made
 
 
 def _tick_one(database: Database, name: str) -> int:
     try:
-        return database.write(lambda transaction: _tick(transaction, name), durable=True)
-    except (DatabaseError, OSError, MemoryError):
-        # They tell of the machine, not of the schedule.
+        return database.write(lambda transaction: _tick_unless_held(transaction, name), durable=True)
+    except (DatabaseError, OSError, MemoryError, _HeldError):
+        # They tell of the machine or of others, not of the schedule.
         raise
     except ConflictError:
         # A key changed hands again and again: the tick is due still, and the next pass makes it.
@@ -112,9 +107,18 @@ def _give_up(transaction: Transaction, name: str, reason: str) -> None:
         record_event(transaction, "schedule_paused", name, f"it cannot be ticked, and is paused: {reason}")
 
 
+def _tick_unless_held(transaction: Transaction, name: str) -> int:
+    transaction.rows(_WAIT_BRIEFLY)
+    try:
+        return _tick(transaction, name)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+            raise _HeldError from error
+        raise
+
+
 def _tick(transaction: Transaction, name: str) -> int:
     """Make the due ticks of one schedule, unless another has made them or does; return how many tasks were enqueued."""
-    transaction.rows(_WAIT_BRIEFLY)
     row = transaction.record(_TAKE, name=name, now=transaction.now)
     if row is None:
         return 0

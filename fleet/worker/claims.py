@@ -13,7 +13,7 @@ from fleet.domain.lanes import Lane, LaneClaim, Offer, tiers
 from fleet.domain.task import TaskStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage, WorkQueue
-from fleet.worker.executor import Execution
+from fleet.worker.executor import Execution, describe
 from fleet.worker.membership import Membership
 from fleet.worker.own_task import OwnTask
 from fleet.worker.patience import TROUBLE
@@ -182,8 +182,9 @@ class Claims:
         try:
             accepted = own.complete(execution.finish(boottime(), random.random))
         except Exception as error:
-            _log.warning("the transaction of task %d was undone: %s", task_id, error)
-            failure = Failure(type(error).__name__, f"its transaction could not be committed: {error}")
+            reason = describe(error)
+            _log.warning("the transaction of task %d was undone: %s", task_id, reason)
+            failure = Failure(type(error).__name__, f"its transaction could not be committed: {reason}")
             return replace(execution, outcome=failure)
         self.recorded += 1
         if accepted:

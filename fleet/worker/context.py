@@ -116,6 +116,9 @@ class Context:
         """
         steps = self._stored_steps()
         if name not in steps:
+            _check_name(name)
+            # What could not be stored is not done in the first place.
+            self._own.check_no_transaction(name)
             self._store(name, function())
         found: T = steps[name]
         return found
@@ -135,8 +138,6 @@ class Context:
         return self._steps
 
     def _store(self, name: str, value: Any) -> None:
-        if not isinstance(name, str) or not 0 < len(name) <= MAX_STEP_NAME or not name.isprintable():
-            raise UsageError(f"step {name!r}: give a name of 1 to {MAX_STEP_NAME} printable characters")
         text = encode(value, f"step {name}")
         steps = self._stored_steps()
         if not self._own.save_step(name, text):
@@ -178,3 +179,8 @@ class Context:
         except BaseException:
             self._own.roll_back()
             raise
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_STEP_NAME or not name.isprintable():
+        raise UsageError(f"step {name!r}: give a name of 1 to {MAX_STEP_NAME} printable characters")

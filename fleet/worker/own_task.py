@@ -66,10 +66,14 @@ class OwnTask:
         """Return the stored steps as JSON texts, by name."""
         return self._read(lambda: self._storage.queue.steps(self._claimed.task_id), "reading steps")
 
+    def check_no_transaction(self, step: str) -> None:
+        """Raise UsageError when the task's transaction is open: a step would wait for it."""
+        if self.has_transaction:
+            raise UsageError(f"step {step!r}: the transaction of ctx.transaction() is open: make it the last step")
+
     def save_step(self, name: str, value_json: str) -> bool:
         """Store a step; return False when the claim is gone."""
-        if self.has_transaction:
-            raise UsageError(f"step {name!r}: the transaction of ctx.transaction() is open: make it the last step")
+        self.check_no_transaction(name)
         write = self._storage.queue.save_step
         incarnation, fence = self._claimant.incarnation, self._claimed.fence
         return self._read(lambda: write(incarnation, fence, name, value_json), f"storing step {name}")

@@ -1,7 +1,8 @@
 """What supervisor, keeper and workers send each other: small JSON messages over sequenced-packet sockets.
 
 Supervisor to keeper: `died` (with a `Death`), `drain`, `finish`. Keeper to supervisor: `go`, `refused`, `target`,
-`noted` (a death is written), `abort`. Worker to keeper, over one shared socket: `counts`; any message says "look".
+`noted` (a death is written), `abort`. Worker to keeper, over one shared socket: `idle` (and whether it had been woken
+in vain), `batch`, `counts`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ from fleet.worker.shared import Board
 BETWEEN_LOOKS = 0.001
 WHILE_BUSY = 1.0
 """Seconds between two looks for due tasks while nobody is idle."""
+SHORTEST_PAUSE = 0.01
+LONGEST_PAUSE = 1.0
+"""Seconds before the next look when workers were woken in vain: what they saw waits for others, or for a while."""
 
 
 class Waker:
@@ -32,7 +35,8 @@ class Waker:
         self._watch = watch
         self._lanes = lanes
         self._watching = False
-        self._look_wanted = True
+        self._look_at = 0.0
+        self._pause = 0.0
         self._looked_at = float("-inf")
         self._due_at: float | None = None
         self.saw_change = False
@@ -41,9 +45,15 @@ class Waker:
         """Return what to listen to for commits; None while nobody is idle."""
         return self._watch.fileno() if self._watching else None
 
-    def idle_notice(self) -> None:
-        """Take note that a worker became idle: what came just before that is looked for."""
-        self._look_wanted = True
+    def idle_notice(self, in_vain: bool) -> None:
+        """Take note that a worker became idle: what came just before that is looked for.
+
+        Args:
+            in_vain: whether it had been woken and found nothing that it may take. Without a pause it would be woken for
+                the same task again and again.
+        """
+        self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE) if in_vain else 0.0
+        self._look_at = min(self._look_at, self._looked_at + self._pause)
 
     def run_once(self) -> float:
         """Wake as many idle workers as there is work for; return seconds until the next pass at the latest."""
@@ -51,26 +61,35 @@ class Waker:
         if not idle:
             self._watching = False
             return self._advance_while_busy()
+        self._watching = True
         now = boottime()
         if now - self._looked_at < BETWEEN_LOOKS:
             return BETWEEN_LOOKS
         # The baseline is taken before the look: what is committed after it shows as a change.
-        changed = self._watch.changed()
+        changed = self._changed(now)
         self.saw_change = self.saw_change or changed
         waited = self._lanes.has_preferring and now - self._looked_at >= WHILE_BUSY
-        if changed or self._look_wanted or not self._watching or self._is_due(now) or waited:
-            self._watching = True
-            self._look_wanted = False
+        if changed or self._is_due(now) or waited or now >= self._look_at:
+            self._look_at = float("inf")
             self._looked_at = now
             self._look(idle)
-        wait = min(self._watch.poll_interval(), self._until_due())
+        wait = min(self._watch.poll_interval(), self._until_due(), max(BETWEEN_LOOKS, self._look_at - boottime()))
         return min(wait, WHILE_BUSY) if self._lanes.has_preferring else wait
+
+    def _changed(self, now: float) -> bool:
+        """Return whether something was committed; a watch that polls is asked no more often than it wants to be."""
+        polls = self._watch.fileno() is None
+        if polls and now - self._looked_at < self._watch.poll_interval():
+            return False
+        return self._watch.changed()
 
     def _look(self, idle: list[int]) -> None:
         self._advance_if_due()
         self._lanes.learn(self._queue)
         lanes = self._lanes.to_claim()
         found = self._queue.claimable(lanes, len(idle)) if lanes else 0
+        if not found:
+            self._pause = 0.0
         for number in idle[:found]:
             self._board.slots[number].idle = 0
             self._channels.wake(number)

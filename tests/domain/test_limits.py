@@ -136,3 +136,15 @@ def test_an_eager_caller_gets_what_the_rate_gives(rate: int, per_seconds: int, b
         state = limit.after_start(state, moment)
     ideal = (count - burst) * limit.interval
     assert ideal <= moment - NOW <= ideal + count * MILLISECOND
+
+
+@given(rate=st.integers(1, 999), starts_before=st.integers(0, 5))
+def test_times_are_whole_milliseconds_and_never_early(rate: int, starts_before: int) -> None:
+    """What is stored in milliseconds is rounded up: cut off, it would allow each start a little too soon."""
+    limit = Limit("k", rate=rate, per_seconds=1)
+    state = None
+    for _ in range(starts_before + 1):
+        before = NOW if state is None else state
+        state = limit.after_start(state, before)
+        assert state.microsecond % 1_000 == 0
+        assert state - before >= limit.interval

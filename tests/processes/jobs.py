@@ -12,13 +12,14 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
 
-from fleet import Cancel, Fail, Fleet, Retry, Snooze
+from fleet import Cancel, Fail, Fleet, Retry, Snooze, Stopped
 from fleet.worker.context import Context
 from tests.processes.recording import record
 
@@ -173,6 +174,16 @@ def heed(ctx: Context) -> None:
 
 
 @app.task()
+def hold_unless_asked(ctx: Context, gate: str) -> dict[str, Any]:
+    """Last until the test opens the gate, but leave when asked to."""
+    found = record(ctx)
+    while not _gate(gate).exists():
+        ctx.stop_if_asked()
+        time.sleep(0.01)
+    return found
+
+
+@app.task()
 def break_when_asked(ctx: Context) -> None:
     """Last until asked to stop, and break down over it."""
     record(ctx)
@@ -198,6 +209,7 @@ SIGNALS = {
     "snooze": lambda: Snooze(0.2),
     "cancel": lambda: Cancel("not needed"),
     "fail": lambda: Fail("never"),
+    "stopped": lambda: Stopped("of its own accord"),
     "bad-retry": lambda: Retry(after=-1),
     "bad-snooze": lambda: Snooze("x"),
 }
@@ -253,3 +265,42 @@ def die_in_transaction(ctx: Context, once: str) -> dict[str, Any]:
             Path(once).touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return found
+
+
+@app.task()
+def raise_always(ctx: Context, name: str) -> None:
+    """Raise the same at every attempt."""
+    record(ctx)
+    raise SIGNALS[name]()
+
+
+@app.task()
+def die_in_step(ctx: Context, once: str) -> dict[str, Any]:
+    """Do two steps, and the first time die inside of the second, before it is stored."""
+    found = record(ctx)
+
+    def die_once() -> str:
+        if not Path(once).exists():
+            Path(once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found["run"]
+
+    first = ctx.step("first", lambda: found["run"])
+    return {**found, "steps": [first, ctx.step("second", die_once)]}
+
+
+@app.task()
+def report_beyond_the_end(ctx: Context) -> dict[str, Any]:
+    """Return while a thread reports progress without a pause, until it hears that the task is not its own any more."""
+    found = record(ctx)
+    threading.Thread(target=_report, args=(ctx,), daemon=True).start()
+    return found
+
+
+def _report(ctx: Context) -> None:
+    number = 0
+    while not ctx.should_stop:
+        number += 1
+        # Complete each time: that is written however soon after the last.
+        ctx.progress(1.0, f"report {number}")
+    _gate(f"refused-{ctx.task_id}").touch()

@@ -78,6 +78,39 @@ def test_a_handler_that_ends_first_is_done(site: Site) -> None:
     site.ledger.check_executed_once([task])
 
 
+@pytest.mark.parametrize(
+    ("handler", "code", "words"),
+    [
+        ("heed", 0, "was asked to stop: it has stopped and is cancelled"),
+        ("finish_when_asked", 1, "was asked to stop: it ended done before it stopped"),
+        ("break_when_asked", 0, "was asked to stop: it has stopped and is cancelled"),
+    ],
+)
+def test_who_cancels_is_told_how_it_ended(site: Site, handler: str, code: int, words: str) -> None:
+    """`fleet task cancel --wait` ends with the task, whose handler leaves, comes to its end first, or fails with
+    attempts left, and says which (CA01)."""
+    (task,) = site.enqueue(handler, max_attempts=5)
+    site.worker()
+    site.wait_executing([task])
+    command = site.start("-m", "fleet", "task", "cancel", str(task), "--wait=30s", f"--db-path={site.database}")
+    assert (command.wait(), command.text) == (code, f"task {task} {words}\n")
+    assert len(site.ledger.executions(task)) == 1
+
+
+def test_a_cancel_between_two_attempts_sticks(site: Site) -> None:
+    """A task that waits for its next attempt is cancelled at once, and that attempt never comes (CA01, CA06)."""
+    (task,) = site.enqueue("raise_always", {"name": "snooze"})
+    site.worker("--worker-id=w")
+    site.wait_until(lambda: site.status(task) == "scheduled", "it waits to be tried again")
+    cancel(site, task)
+    site.wait_finished([task])
+    begun = len(site.ledger.executions(task))
+    (after,) = site.enqueue("note", delay=0.5)
+    site.wait_finished([after])
+    assert site.status(task) == "cancelled"
+    assert len(site.ledger.executions(task)) == begun
+
+
 def test_what_waits_in_a_batch_does_not_begin(site: Site) -> None:
     """Tasks that a worker has claimed behind a long one are cancelled, and none of them begins (CA06)."""
     (long,) = site.enqueue("hold", {"gate": "open"})

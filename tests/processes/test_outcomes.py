@@ -134,7 +134,7 @@ def test_results_reach_the_dependent_task(site: Site) -> None:
 
 def test_what_is_due_begins_in_time(site: Site) -> None:
     """A task with a delay begins at its time though nothing else happens: the keeper sleeps no longer than that."""
-    site.worker("--idle-wait=300")
+    site.worker("--idle-wait=300", "--heartbeat-interval=10", "--lease=30")
     site.wait_workers(1)
     (task,) = site.enqueue("note", delay=1.5)
     site.wait_finished([task])

@@ -2,20 +2,25 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from fleet.clock import SystemClock
+from fleet.domain.execution import ClaimedTask
+from fleet.domain.limits import Limit
 from fleet.domain.plan import DrainWorker
-from fleet.domain.task import NewTask
-from fleet.errors import WorkerIdTaken
+from fleet.domain.task import Answer, NewTask, TaskStatus
+from fleet.errors import ConflictError, WorkerIdTaken
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
 from tests.databases import opened
 from tests.storage.plans import FIXED, NO_CHANGE, plan, starting
 from tests.storage.samples import (
+    Lanes,
     all_lanes,
     claim_one,
     claimant_of,
@@ -23,6 +28,8 @@ from tests.storage.samples import (
     enqueue_one,
     everybody,
     execute,
+    failure,
+    finish,
     holder,
     join,
     nobody,
@@ -33,6 +40,7 @@ from tests.storage.samples import (
 
 T = TypeVar("T")
 WAIT = 60.0
+ROUNDS = 15
 
 
 @pytest.fixture(params=["sqlite-file", "postgresql"])
@@ -241,6 +249,166 @@ def test_promotion_at_the_same_time_moves_each_once(stores: Sequence[Storage]) -
     age(stores[0], 5)
     assert sum(together(stores, lambda store, _: store.queue.advance())) == 40
     assert stores[0].queue.totals()["pending"] == 40
+
+
+@pytest.mark.parametrize("ends", ["done", "failed", "cancelled"])
+def test_a_child_added_while_its_parent_ends_is_never_left(stores: Sequence[Storage], ends: str) -> None:
+    """A child is let go, or ended by its policy, whether its parent ends before, after or while it is enqueued."""
+    first, second = stores[:2]
+    who = join(first)
+    for _ in range(ROUNDS):
+        parent = enqueue_one(first)
+        task = None if ends == "cancelled" else claim_one(first, who)
+
+        def work(store: Storage, number: int, parent: int = parent, task: ClaimedTask | None = task) -> int:
+            if number:
+                return enqueue_one(store, depends_on=(parent,))
+            if task is None:
+                return len(store.queue.cancel([parent]))
+            return finish(store, who, success(task) if ends == "done" else failure(task, final=True))
+
+        _, child = together((first, second), work)
+        assert row(first, child).status == ("pending" if ends == "done" else "cancelled")
+        first.queue.cancel([child])
+
+
+@pytest.mark.parametrize("ends", ["done", "failed", "cancelled", "deadline"])
+def test_an_end_that_waited_for_a_new_child_sees_it(postgres_url: str, ends: str) -> None:
+    """On PostgreSQL an end that had to wait until a child was committed lets that child go, or ends it."""
+    stores = [opened(postgres_url) for _ in range(3)]
+    first, second, watcher = stores
+    who = join(first)
+    parent = enqueue_one(first, deadline=first.now() + timedelta(hours=1) if ends == "deadline" else None)
+    task = claim_one(first, who) if ends in ("done", "failed") else None
+    execute(first, "UPDATE work_queue SET deadline_at = created_at WHERE deadline_at IS NOT NULL")
+
+    def end() -> None:
+        if task is not None:
+            finish(second, who, success(task) if ends == "done" else failure(task, final=True))
+        elif ends == "cancelled":
+            second.queue.cancel([parent])
+        else:
+            second.queue.advance()
+
+    with ThreadPoolExecutor(1) as pool:
+        with first.transaction() as transaction:
+            new = NewTask("t", depends_on=(parent,))
+            [child] = first.queue.enqueue([new], transaction=transaction).ids
+            ending = pool.submit(end)
+            await_lock_or_end(watcher, ending)
+        ending.result(WAIT)
+    second.queue.advance()
+    assert row(second, child).status == ("pending" if ends == "done" else "cancelled")
+    for store in stores:
+        store.close()
+
+
+def await_lock_or_end(watcher: Storage, ending: Future[None]) -> None:
+    """Return when somebody waits for a lock on PostgreSQL, or has ended without one."""
+    clock = SystemClock()
+    deadline = clock.boottime() + WAIT
+    while not ending.done() and not execute(watcher, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+        assert clock.boottime() < deadline
+
+
+def test_a_member_added_while_its_batch_closes_counts_or_is_refused(stores: Sequence[Storage]) -> None:
+    """Who adds to a batch that is being closed is refused, or the batch waits for the task: never neither."""
+    for number in range(ROUNDS):
+        name = f"b{number}"
+        stores[0].rules.create_batch(name, NewTask("after"))
+
+        def work(store: Storage, place: int, name: str = name) -> int | None:
+            if place:
+                store.rules.close_batch(name)
+                return None
+            try:
+                return enqueue_one(store, batch_id=name)
+            except ConflictError:
+                return None
+
+        member, _ = together(stores[:2], work)
+        found = stores[0].rules.batch(name)
+        assert found is not None
+        assert (found.ended_at is None) == (member is not None)
+        assert found.size == (0 if member is None else 1)
+
+
+def test_a_cancel_that_meets_a_claim_says_what_became_of_it(stores: Sequence[Storage]) -> None:
+    """Of a cancel and a claim at once one comes first: the task never runs, or its holder is asked to stop (CA06)."""
+    first, second = stores[:2]
+    who = join(second)
+    for _ in range(ROUNDS):
+        task_id = enqueue_one(first)
+        lanes = all_lanes(first)
+
+        def work(store: Storage, number: int, task_id: int = task_id, lanes: Lanes = lanes) -> bool:
+            if number:
+                return bool(store.queue.claim(who, lanes, 1).tasks)
+            return store.queue.cancel([task_id])[0].after is TaskStatus.CANCELLED
+
+        cancelled, claimed = together((first, second), work)
+        assert cancelled is not claimed
+        record = row(first, task_id)
+        assert (record.status, record.cancel_requested) == ("cancelled" if cancelled else "running", True)
+        execute(first, "DELETE FROM work_queue")
+
+
+def test_several_that_retry_one_task_retry_it_once(stores: Sequence[Storage]) -> None:
+    """Of several operators that retry a task at once one does, and the others are told that it is open (RT09)."""
+    who = join(stores[0])
+    for _ in range(ROUNDS):
+        task_id = enqueue_one(stores[0])
+        finish(stores[0], who, failure(claim_one(stores[0], who), final=True))
+
+        def work(store: Storage, _: int, task_id: int = task_id) -> Answer:
+            return store.queue.retry([task_id])[0]
+
+        answers = together(stores, work)
+        assert sorted(str(answer.before) for answer in answers) == ["failed", "pending", "pending", "pending"]
+        assert [answer.obeyed for answer in answers].count(True) == 1
+        stores[0].queue.cancel([task_id])
+
+
+def test_a_claim_that_meets_the_deadline_is_one_or_the_other(stores: Sequence[Storage]) -> None:
+    """A task past its deadline ends once, whether claimers or maintenance find it, and is never begun."""
+    workers = [join(store, f"w{number}") for number, store in enumerate(stores)]
+    for _ in range(ROUNDS):
+        ids = enqueue(stores[0], *[NewTask("t", deadline=stores[0].now() + timedelta(seconds=60))] * 5).ids
+        execute(stores[0], "UPDATE work_queue SET deadline_at = created_at")
+        lanes = all_lanes(stores[0])
+
+        def work(store: Storage, number: int, lanes: Lanes = lanes) -> int:
+            if number < 2:
+                return len(store.queue.claim(workers[number], lanes, 5).tasks)
+            store.queue.advance()
+            return 0
+
+        assert together(stores, work) == [0, 0, 0, 0]
+        assert {row(stores[0], task_id).error_kind for task_id in ids} == {"deadline_exceeded"}
+        assert {row(stores[0], task_id).attempt for task_id in ids} == {0}
+        execute(stores[0], "DELETE FROM work_queue")
+
+
+def test_a_limit_that_changes_under_claims_is_kept_and_used(stores: Sequence[Storage]) -> None:
+    """While a limit goes up and down under those that work, every task is done, and its last value is in force."""
+    ids = enqueue(stores[0], *[NewTask("t", concurrency_key="k")] * 60).ids
+    stores[0].rules.set_limit(Limit("k", max_running=1))
+
+    def work(store: Storage, number: int) -> int:
+        if number == 3:
+            for running in (3, 1, 2, 4, 1, 2):
+                store.rules.set_limit(Limit("k", max_running=running))
+            return 0
+        who, lanes, count = join(store, f"w{number}"), all_lanes(store), 0
+        while store.queue.open_totals()["blocked"] + store.queue.open_totals()["pending"]:
+            tasks = store.queue.claim(who, lanes, 1).tasks
+            count += finish(store, who, *map(success, tasks)) if tasks else 0
+        return count
+
+    assert sum(together(stores, work)) == len(ids)
+    assert stores[0].queue.totals() == {"done": len(ids)}
+    late = enqueue(stores[0], *[NewTask("t", concurrency_key="k")] * 5).ids
+    assert [row(stores[0], task_id).status for task_id in late].count(TaskStatus.PENDING) == 2
 
 
 def test_stores_are_used_from_many_threads(url: str) -> None:

@@ -9,6 +9,8 @@ from fleet.domain.task import TaskStatus
 from fleet.errors import ConflictError, NotFound
 from fleet.storage.database import Transaction
 from fleet.storage.guards import OPEN
+from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.queue import dependencies
 from fleet.storage.queue.entering import Entrant, enter
 from fleet.storage.queue.limits import KeyGate
 from fleet.storage.sql import Row, Statement, as_time, time_of
@@ -40,6 +42,18 @@ _CALLBACK = Statement(
     """SELECT id, available_at, concurrency_key FROM work_queue
     WHERE id = :id AND status = 'blocked' AND blocked_reason = 'batch'"""
 )
+_WAIT_FOR_PARENTS = Statement(
+    """UPDATE work_queue SET blocked_reason = 'parents'
+    WHERE id = :id AND status = 'blocked' AND blocked_reason = 'batch'"""
+)
+
+
+_AWAITING = by_ids("SELECT callback_id FROM work_batch WHERE ended_at IS NULL AND callback_id IN {ids}")
+
+
+def awaiting(transaction: Transaction, task_ids: Iterable[int]) -> frozenset[int]:
+    """Return those of these tasks that are to follow a batch that has not ended."""
+    return frozenset(row[0] for row in transaction.rows(_AWAITING, ids=ids_json(sorted(task_ids))))
 
 
 def create(transaction: Transaction, batch_id: str, callback_id: int | None) -> BatchRecord:
@@ -84,7 +98,13 @@ def end(transaction: Transaction, gate: KeyGate, batch_ids: Iterable[str]) -> No
 
 
 def _follow(transaction: Transaction, gate: KeyGate, callback_id: int | None) -> None:
-    waiting = transaction.rows(_CALLBACK, id=callback_id) if callback_id is not None else []
+    if callback_id is None:
+        return
+    dependencies.hold_parents(transaction, [callback_id])
+    if dependencies.waits(transaction, callback_id):
+        transaction.rows(_WAIT_FOR_PARENTS, id=callback_id)
+        return
+    waiting = transaction.rows(_CALLBACK, id=callback_id)
     enter(transaction, gate, (Entrant(task_id, as_time(at), key) for task_id, at, key in waiting))
 
 

@@ -49,7 +49,7 @@ _UNFINISHED = (
     _counting(f"status = 'pending' AND lane_id NOT IN ({_PAUSED})"),
     _counting("status = 'running'"),
     _counting(f"status = 'blocked' AND blocked_reason = 'limit' AND lane_id NOT IN ({_PAUSED})"),
-    _counting("status = 'scheduled' AND available_at <= :horizon"),
+    _counting(f"status = 'scheduled' AND available_at <= :horizon AND lane_id NOT IN ({_PAUSED})"),
 )
 
 # Each from the index of its status alone; only of what is pending the oldest is looked up.

@@ -12,10 +12,11 @@ from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.queue.follow_up import follow_up
 from fleet.storage.sql import Statement
 
-_PAST = Statement(
-    f"""SELECT id FROM work_queue WHERE deadline_at IS NOT NULL AND {status_in(WAITING)} AND deadline_at <= :now
+_PAST_TEXT = f"""SELECT id FROM work_queue
+    WHERE deadline_at IS NOT NULL AND {status_in(WAITING)} AND deadline_at <= :now
     ORDER BY deadline_at LIMIT :limit"""
-)
+# Locked before they end: a child that was enqueued meanwhile is seen by the statement that ends its parent.
+_PAST = Statement(_PAST_TEXT, f"{_PAST_TEXT} FOR UPDATE SKIP LOCKED")
 _FAIL = by_ids(
     f"""UPDATE work_queue SET status = 'failed', blocked_reason = NULL, finished_at = :now,
         error = 'its deadline passed before it could begin', error_kind = 'deadline_exceeded'

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleet.domain.task import ParentPolicy, ParentResult, TaskStatus
 from fleet.storage.database import Transaction
-from fleet.storage.guards import leaving
+from fleet.storage.guards import OPEN, leaving
 from fleet.storage.parameters import by_ids, ids_json
 from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.queue.entering import Entrant, enter
@@ -46,10 +46,22 @@ _PARENTS_THERE = by_ids(
     "SELECT id, status FROM work_queue WHERE id IN {ids}",
     "SELECT id, status FROM work_queue WHERE id IN {ids} ORDER BY id FOR SHARE",
 )
+_AWAITED = by_ids("SELECT DISTINCT parent FROM work_dependency WHERE parent IN {ids} AND satisfied = false")
 _PARENTS_OF = Statement(
     """SELECT q.id, q.task, q.status, q.result_json, q.error FROM work_dependency d JOIN work_queue q ON q.id = d.parent
     WHERE d.child = :child ORDER BY q.id"""
 )
+# Whoever waits again holds its open parents: one that ends meanwhile ends before, or finds the edge.
+_OPEN_PARENTS = by_ids(
+    "SELECT 1",
+    f"""SELECT 1 FROM work_queue WHERE {OPEN} AND id IN (SELECT parent FROM work_dependency WHERE child IN {{ids}})
+    ORDER BY id FOR SHARE""",
+)
+_WAIT_AGAIN = Statement(
+    f"""UPDATE work_dependency SET satisfied = false WHERE child = :child AND satisfied = true
+        AND EXISTS (SELECT 1 FROM work_queue p WHERE p.id = work_dependency.parent AND p.{OPEN})"""
+)
+_WAITS = Statement("SELECT 1 FROM work_dependency WHERE child = :child AND satisfied = false LIMIT 1")
 _FORGET_EDGES = (
     by_ids("DELETE FROM work_dependency WHERE parent IN {ids}"),
     by_ids("DELETE FROM work_dependency WHERE child IN {ids}"),
@@ -138,6 +150,22 @@ def add_edges(transaction: Transaction, edges: Sequence[tuple[int, int, ParentPo
     transaction.many(
         _INSERT, [{"parent": parent, "child": child, "policy": str(policy)} for parent, child, policy in sorted(edges)]
     )
+
+
+def hold_parents(transaction: Transaction, children: Iterable[int]) -> None:
+    """Keep the open parents of these tasks from ending before this transaction does."""
+    transaction.rows(_OPEN_PARENTS, ids=ids_json(sorted(children)))
+
+
+def waits(transaction: Transaction, child: int) -> bool:
+    """Return whether a task has parents to wait for: open ones, among them those that are open again."""
+    transaction.rows(_WAIT_AGAIN, child=child)
+    return bool(transaction.rows(_WAITS, child=child))
+
+
+def parents_among(transaction: Transaction, task_ids: Iterable[int]) -> frozenset[int]:
+    """Return those of these tasks that others still wait for, as a statement of its own sees it."""
+    return frozenset(row[0] for row in transaction.rows(_AWAITED, ids=ids_json(task_ids)))
 
 
 def parents_of(transaction: Transaction, child: int) -> tuple[ParentResult, ...]:

@@ -18,7 +18,7 @@ from fleet.domain.task import FINAL_STATUSES, BlockedReason, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.guards import WAITING, leaving, status_in
 from fleet.storage.parameters import by_ids, ids_json
-from fleet.storage.queue import avoidance, history
+from fleet.storage.queue import avoidance, dependencies, history
 from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.queue.follow_up import follow_up
 from fleet.storage.queue.limits import KeyGate
@@ -167,16 +167,23 @@ def _write_done(
         (*_fence(finish), finish.result_json, stamp(now - timedelta(seconds=max(0.0, finish.started_seconds_ago))))
         for finish in sorted(finishes, key=_fence)
     ]
-    return _written(transaction.rows(_DONE, finishes=json.dumps(rows), incarnation=incarnation, now=now))
+    written = transaction.rows(_DONE, finishes=json.dumps(rows), incarnation=incarnation, now=now)
+    if transaction.is_sqlite:
+        return _written(written)
+    # On PostgreSQL the statement may have waited for somebody who added a child; what it returns does not know of it.
+    return _written(written, dependencies.parents_among(transaction, (row[1] for row in written)))
 
 
 def _fence(finish: Finish) -> tuple[int, int]:
     return finish.fence.task_id, finish.fence.claim_token
 
 
-def _written(rows: Iterable[tuple[Any, ...]]) -> tuple[set[Fence], list[Changed]]:
+def _written(
+    rows: Iterable[tuple[Any, ...]], parents: frozenset[int] = frozenset()
+) -> tuple[set[Fence], list[Changed]]:
     accepted, changed = set(), []
     for token, *columns in rows:
+        columns[4] = columns[4] or columns[0] in parents
         accepted.add(Fence(columns[0], token))
         # Of most tasks nothing follows: they have no key, no batch and no dependents.
         if columns[2] is not None or columns[3] is not None or columns[4]:

@@ -13,7 +13,7 @@ from fleet.domain.limits import Limit, limit_for
 from fleet.domain.task import BlockedReason, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.guards import OPEN, leaving
-from fleet.storage.sql import Statement, as_time
+from fleet.storage.sql import Statement, as_time, time_of
 
 AT_ONCE = 1_000
 """Tasks of a key that one step moves, at most: a longer one would keep others from writing."""
@@ -54,6 +54,13 @@ _HOLD_BACK = _changing(_HOLD, _LAST, _MAY_BE_HELD)
 _LOCK = Statement("SELECT 1", "SELECT pg_advisory_xact_lock(7021003, hashtext(:key))")
 _TRY_LOCK = Statement("SELECT true", "SELECT pg_try_advisory_xact_lock(7021003, hashtext(:key))")
 
+# A task whose time was set by a rate that has changed: it waits in line again.
+_UNTIME = Statement(
+    f"""UPDATE work_queue SET status = 'blocked', blocked_reason = 'limit', available_at = :now
+    WHERE {leaving(TaskStatus.SCHEDULED, to=(TaskStatus.BLOCKED,))} AND id IN (
+        SELECT id {_OF_KEY} = 'scheduled' AND blocked_reason = 'rate')"""
+)
+_STATES_AHEAD = Statement("SELECT key, next_allowed_at FROM limit_state WHERE next_allowed_at > :now ORDER BY key")
 _STATE = Statement("SELECT next_allowed_at FROM limit_state WHERE key = :key")
 _MOVE_STATE = Statement(
     """INSERT INTO limit_state (key, next_allowed_at) VALUES (:key, :at)
@@ -152,6 +159,22 @@ class KeyGate:
         self._transaction.rows(_LOCK, key=key)
         too_many = -self._room(key, limit)
         return self._transaction.touched(_HOLD_BACK, key=key, room=min(too_many, AT_ONCE)) if too_many > 0 else 0
+
+    def fit(self, key: str) -> int:
+        """Hold back and let in of a key what its limit, which has changed, wants; return how many changed."""
+        self._transaction.rows(_LOCK, key=key)
+        self._transaction.rows(_UNTIME, key=key, now=self._transaction.now)
+        return self.trim(key) + self.admit([key])
+
+    def shorten_waits(self, changed: Limit) -> None:
+        """Let no key that a changed limit covers wait longer than after a start at this moment."""
+        now = self._transaction.now
+        for key, waits_until in self._transaction.rows(_STATES_AHEAD, now=now):
+            limit = self.limit(key) if changed.covers(key) else None
+            if limit is not None and limit.rate is not None:
+                latest = limit.after_start(None, now) + limit.tolerance
+                if latest < time_of(waits_until):
+                    self._transaction.rows(_MOVE_STATE, key=key, at=latest)
 
     def _running(self, key: str, most: int) -> int:
         return int(self._transaction.value(_RUNNING, key=key, most=most + 1))

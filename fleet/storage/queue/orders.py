@@ -9,6 +9,7 @@ from typing import Any
 from fleet.domain.task import FINAL_STATUSES, Answer, BlockedReason, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.guards import DEDUPE_OPEN, WAITING, leaving
+from fleet.storage.queue import batches, dependencies
 from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.queue.entering import entrance
 from fleet.storage.queue.follow_up import follow_up
@@ -71,14 +72,16 @@ def _cancel(transaction: Transaction, task_id: int, changed: list[Changed]) -> A
 
 def retry(transaction: Transaction, task_ids: Iterable[int]) -> dict[int, Answer]:
     """Put ended tasks back into the queue; return what that did, by id."""
-    gate = KeyGate(transaction)
-    keys: set[str] = set()
-    answers = {task_id: _retry(transaction, gate, task_id, keys) for task_id in sorted(set(task_ids))}
+    wanted = sorted(set(task_ids))
+    dependencies.hold_parents(transaction, wanted)
+    gate, callbacks, keys = KeyGate(transaction), batches.awaiting(transaction, wanted), set[str]()
+    # In id order: a parent that is retried too is open again before its children are looked at.
+    answers = {task_id: _retry(transaction, gate, task_id, callbacks, keys) for task_id in wanted}
     gate.admit(keys)
     return {task_id: _as_it_is(transaction, answer) for task_id, answer in answers.items()}
 
 
-def _retry(transaction: Transaction, gate: KeyGate, task_id: int, keys: set[str]) -> Answer:
+def _retry(transaction: Transaction, gate: KeyGate, task_id: int, callbacks: frozenset[int], keys: set[str]) -> Answer:
     before, row = _look(transaction, task_id)
     if before is None:
         return _missing(task_id)
@@ -92,10 +95,20 @@ def _retry(transaction: Transaction, gate: KeyGate, task_id: int, keys: set[str]
             text = f"task {task_id} stays {before}: task {sibling} with the same dedupe key is open"
             return Answer(task_id, before, before, text, False)
     status, reason = entrance(gate, None, key, transaction.now)
+    held_by = _held_by(transaction, task_id, callbacks)
+    if held_by is not None:
+        status, reason = TaskStatus.BLOCKED, held_by
     if reason is BlockedReason.LIMIT and key is not None:
         keys.add(key)
     transaction.rows(_RETRY, id=task_id, status=str(status), reason=None if reason is None else str(reason))
     return Answer(task_id, before, status, "", True)
+
+
+def _held_by(transaction: Transaction, task_id: int, callbacks: frozenset[int]) -> BlockedReason | None:
+    """Return what a task that comes back still has to wait for."""
+    if task_id in callbacks:
+        return BlockedReason.BATCH
+    return BlockedReason.PARENTS if dependencies.waits(transaction, task_id) else None
 
 
 def _as_it_is(transaction: Transaction, answer: Answer) -> Answer:

@@ -98,6 +98,7 @@ class SqlQueueRules:
                 per_seconds=limit.per_seconds,
                 burst=limit.burst,
             )
+            KeyGate(transaction).shorten_waits(limit)
             record_event(transaction, "limit_set", limit.key, str(limit))
 
         self._database.write(work)
@@ -109,6 +110,7 @@ class SqlQueueRules:
         def work(transaction: Transaction) -> bool:
             removed = bool(transaction.touched(_REMOVE_LIMIT, key=key))
             if removed:
+                KeyGate(transaction).shorten_waits(Limit(key, max_running=0))
                 record_event(transaction, "limit_removed", key, "")
             return removed
 
@@ -122,7 +124,7 @@ class SqlQueueRules:
         after = ""
         while (key := self._next_key(after)) is not None:
             if limit.covers(key):
-                while self._database.write(lambda transaction, key=key: _fit(transaction, key)) >= AT_ONCE:  # type: ignore[misc]
+                while self._database.write(lambda transaction, key=key: KeyGate(transaction).fit(key)) >= AT_ONCE:  # type: ignore[misc]
                     continue
             after = key
 
@@ -190,11 +192,6 @@ class SqlQueueRules:
         self._database.write(work)
         if name == "age":
             ranking.rank_anew(self._database)
-
-
-def _fit(transaction: Transaction, key: str) -> int:
-    gate = KeyGate(transaction)
-    return gate.trim(key) + gate.admit([key])
 
 
 def _uses(transaction: Transaction, limit: int) -> tuple[LimitUse, ...]:

@@ -6,7 +6,7 @@ from fleet.domain.task import NewTask
 from fleet.errors import UsageError
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
-from tests.storage.samples import claim_one, enqueue, enqueue_one, execute, join
+from tests.storage.samples import claim_one, enqueue, enqueue_one, execute, finish, join, success
 
 
 def test_without_ageing_priority_is_strict(store: Storage) -> None:
@@ -51,3 +51,17 @@ def test_settings_that_there_are_not(store: Storage) -> None:
     for call in (lambda: store.rules.setting("colour"), lambda: store.rules.set_setting("colour", 1.0)):
         with pytest.raises(UsageError, match="age, retention"):
             call()
+
+
+def test_very_many_are_ranked_anew(store: Storage) -> None:
+    """However many tasks are open, each has the rank of the new rule, and what has ended keeps its own."""
+    who = join(store)
+    enqueue_one(store, priority=1)
+    finish(store, who, success(claim_one(store, who)))
+    enqueue(store, *[NewTask("t", priority=number % 3) for number in range(2_500)])
+    store.rules.set_setting("age", 10.0)
+    wrong = execute(
+        store,
+        "SELECT id FROM work_queue WHERE (status = 'pending') <> (rank > 1000000)",
+    )
+    assert wrong == []

@@ -1,6 +1,7 @@
 """Batches: counted from their rows, ended by their last task, followed once."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 
 import pytest
@@ -9,6 +10,7 @@ from fleet.domain.limits import Limit
 from fleet.domain.task import NewTask, TaskStatus
 from fleet.errors import ConflictError, NotFound
 from fleet.storage.interfaces import Storage
+from tests.ageing import age
 from tests.databases import opened
 from tests.storage.samples import claim, claim_one, enqueue, enqueue_one, failure, finish, join, row, success
 
@@ -154,3 +156,73 @@ def test_the_last_two_that_end_at_once(postgres_url: str) -> None:
     finally:
         for store in stores:
             store.close()
+
+
+def test_a_retried_callback_waits_for_its_batch(store: Storage) -> None:
+    """A callback that was cancelled and is retried before the end follows the batch, and not before."""
+    who = join(store)
+    callback = store.rules.create_batch("b", NewTask("after")).callback_id
+    assert callback is not None
+    member(store)
+    store.rules.close_batch("b")
+    store.queue.cancel([callback])
+    assert store.queue.retry([callback])[0].after == "blocked"
+    assert row(store, callback).blocked_reason == "batch"
+    finish(store, who, success(claim_one(store, who)))
+    assert row(store, callback).status == "pending"
+
+
+def test_a_cancelled_callback_stays_cancelled(store: Storage) -> None:
+    """The end of a batch revives no callback, and the batch ends all the same."""
+    callback = store.rules.create_batch("b", NewTask("after")).callback_id
+    assert callback is not None
+    store.queue.cancel([callback])
+    store.rules.close_batch("b")
+    found = store.rules.batch("b")
+    assert found is not None
+    assert found.ended_at is not None
+    assert row(store, callback).status == "cancelled"
+
+
+def test_a_callback_waits_for_its_own_parents_too(store: Storage) -> None:
+    """A callback that depends on other tasks follows when its batch and all of them have ended."""
+    who = join(store)
+    parent = enqueue_one(store)
+    callback = store.rules.create_batch("b", NewTask("after", depends_on=(parent,))).callback_id
+    assert callback is not None
+    store.rules.close_batch("b")
+    assert (row(store, callback).status, row(store, callback).blocked_reason) == ("blocked", "parents")
+    finish(store, who, success(claim_one(store, who)))
+    assert row(store, callback).status == "pending"
+
+
+def test_parents_that_end_first_leave_a_callback_to_its_batch(store: Storage) -> None:
+    """A callback whose parents have ended still waits for its batch."""
+    who = join(store)
+    parent = enqueue_one(store)
+    callback = store.rules.create_batch("b", NewTask("after", depends_on=(parent,))).callback_id
+    assert callback is not None
+    finish(store, who, success(claim_one(store, who)))
+    assert row(store, callback).blocked_reason == "batch"
+    store.rules.close_batch("b")
+    assert row(store, callback).status == "pending"
+
+
+@pytest.mark.parametrize("end", ["deadline", "parent"])
+def test_a_batch_ends_however_its_last_task_does(store: Storage, end: str) -> None:
+    """A batch is ended by a deadline that passes, and by a failed parent, as by any other end."""
+    who = join(store, lease_seconds=100)
+    store.rules.create_batch("b")
+    parent = enqueue_one(store)
+    task = claim_one(store, who)
+    depends_on = (parent,) if end == "parent" else ()
+    enqueue_one(store, batch_id="b", deadline=store.now() + timedelta(seconds=10), depends_on=depends_on)
+    store.rules.close_batch("b")
+    if end == "parent":
+        finish(store, who, failure(task, final=True))
+    else:
+        age(store, 11)
+        store.queue.advance()
+    found = store.rules.batch("b")
+    assert found is not None
+    assert found.ended_at is not None

@@ -216,3 +216,28 @@ def test_a_retry_beside_a_sibling_is_refused(store: Storage) -> None:
     assert not answer.obeyed
     assert str(sibling) in answer.text
     assert row(store, task.task_id).status == "failed"
+
+
+def test_what_runs_at_a_draining_worker_is_cancelled_too(store: Storage) -> None:
+    """A task of a worker that drains is asked to stop, and ends cancelled when the worker is killed (CA06)."""
+    who, task = running_task(store)
+    store.registry.begin_drain(who.worker_id, reason="x")
+    [answer] = store.queue.cancel([task.task_id])
+    assert (answer.after, answer.obeyed) == ("running", True)
+    [repeated] = store.queue.cancel([task.task_id])
+    assert (repeated.after, repeated.obeyed) == ("running", True)
+    store.registry.end(who.worker_id, who.incarnation, reason="killed")
+    assert row(store, task.task_id).status == "cancelled"
+
+
+def test_a_request_ends_with_the_task(store: Storage) -> None:
+    """A task that was cancelled while it ran, and is retried, runs without the old request."""
+    who, task = running_task(store)
+    store.queue.cancel([task.task_id])
+    finish(store, who, failure(task))
+    store.queue.retry([task.task_id])
+    again = claim_one(store, who)
+    assert store.queue.cancel_requests([who.worker_id]) == ()
+    assert beat(store, who, again).cancelled_tasks == ()
+    finish(store, who, success(again))
+    assert row(store, task.task_id).status == "done"

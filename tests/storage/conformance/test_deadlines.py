@@ -1,5 +1,6 @@
 """Deadlines: what has not begun by then never begins."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -79,3 +80,22 @@ def test_dependents_follow(store: Storage) -> None:
     age(store, 11)
     store.queue.advance()
     assert row(store, child).status == "cancelled"
+
+
+def test_a_retry_due_exactly_at_it_is_not_made(memory: Storage) -> None:
+    """A retry that would be due at the deadline itself ends the task now, with the reason of the failure."""
+    who, task = running_task(memory, deadline=memory.now() + timedelta(seconds=10), max_attempts=5)
+    finish(memory, who, replace(failure(task), retry_in=10.0))
+    record = row(memory, task.task_id)
+    assert (record.status, record.error_kind) == ("failed", "deadline_exceeded")
+    assert record.error is not None
+    assert "it broke" in record.error
+
+
+def test_an_operators_retry_lifts_it(store: Storage) -> None:
+    """A task that was too late runs when an operator retries it: its deadline is gone."""
+    late = in_seconds(store, 10)
+    age(store, 11)
+    store.queue.advance()
+    store.queue.retry([late])
+    assert claim_one(store, join(store)).task_id == late

@@ -1,12 +1,14 @@
 """Tasks that wait for others: let go exactly when the last of them has ended, whatever happens at that moment."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
 import pytest
 
-from fleet.domain.task import NewTask, ParentPolicy, TaskStatus
+from fleet.domain.limits import Limit
+from fleet.domain.task import FINAL_STATUSES, NewTask, ParentPolicy, TaskStatus
 from fleet.errors import UsageError
 from fleet.storage.interfaces import Storage
 from tests.databases import opened
@@ -226,7 +228,7 @@ def test_parents_that_end_at_once_never_leave_a_child(postgres_url: str) -> None
     stores = [opened(postgres_url) for _ in range(2)]
     workers = [join(store, f"w{number}") for number, store in enumerate(stores)]
     try:
-        for _ in range(30):
+        for _ in range(50):
             parents = enqueue(stores[0], *[NewTask("t")] * 2).ids
             child = child_of(stores[0], *parents)
             tasks = [claim_one(store, who) for store, who in zip(stores, workers, strict=True)]
@@ -240,6 +242,158 @@ def test_parents_that_end_at_once_never_leave_a_child(postgres_url: str) -> None
                 list(threads.map(end, range(2)))
             assert row(stores[0], child).status == TaskStatus.PENDING
             finish(stores[0], workers[0], success(claim_one(stores[0], workers[0])))
+    finally:
+        for store in stores:
+            store.close()
+
+
+def wait_for_a_lock(store: Storage) -> None:
+    """Wait until some connection to this PostgreSQL database waits for another one's lock."""
+    for _ in range(10_000):
+        [found] = execute(
+            store,
+            """SELECT count(*) AS n FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'""",
+        )
+        if found["n"]:
+            return
+    raise AssertionError("nobody waits for a lock")
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "cancel", "deadline"])
+def test_an_edge_to_a_parent_that_ends_meanwhile(postgres_url: str, how: str) -> None:
+    """On PostgreSQL a parent that ends while a child of it is enqueued lets the child go, or ends it."""
+    adding, ending, looking = (opened(postgres_url) for _ in range(3))
+    who = join(ending)
+    parent = enqueue_one(ending, deadline=ending.now() + timedelta(hours=1))
+    task = None if how in ("cancel", "deadline") else claim_one(ending, who)
+
+    def end() -> object:
+        if how == "cancel":
+            return ending.queue.cancel([parent])
+        if task is None:
+            return ending.queue.advance()
+        return finish(ending, who, success(task) if how == "done" else failure(task, final=True))
+
+    if how == "deadline":
+        execute(ending, "UPDATE work_queue SET deadline_at = created_at")
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            with adding.transaction() as transaction:
+                [child] = adding.queue.enqueue([NewTask("t", depends_on=(parent,))], transaction=transaction).ids
+                ended = threads.submit(end)
+                if how == "deadline":
+                    # It is passed over while somebody adds to it: maintenance comes again.
+                    ended.result(60)
+                else:
+                    wait_for_a_lock(looking)
+            ended.result(60)
+        ending.queue.advance()
+        assert row(looking, parent).status in FINAL_STATUSES
+        assert row(looking, child).status == ("pending" if how == "done" else "cancelled")
+    finally:
+        for store in (adding, ending, looking):
+            store.close()
+
+
+def test_a_retried_child_waits_for_its_parents_again(store: Storage) -> None:
+    """A child that was cancelled and is retried does not overtake the parents that are still open."""
+    who = join(store)
+    parents = enqueue(store, *[NewTask("t")] * 2).ids
+    child = child_of(store, *parents)
+    store.queue.cancel([child])
+    [answer] = store.queue.retry([child])
+    assert (answer.before, answer.after) == ("cancelled", "blocked")
+    for _ in parents:
+        assert row(store, child).blocked_reason == "parents"
+        finish(store, who, success(claim_one(store, who)))
+    assert row(store, child).status == "pending"
+
+
+@pytest.mark.parametrize("way", ["together", "one after the other"])
+def test_a_failed_chain_is_retried_as_a_chain(store: Storage, way: str) -> None:
+    """When a parent and the child that failed with it are retried, the child waits for the parent again."""
+    who = join(store)
+    parent = enqueue_one(store)
+    child = child_of(store, parent, on_parent_failure=ParentPolicy.FAIL)
+    finish(store, who, failure(claim_one(store, who), final=True))
+    if way == "together":
+        store.queue.retry_failed()
+    else:
+        store.queue.retry([parent])
+        store.queue.retry([child])
+    assert statuses(store, [parent, child]) == ["pending", "blocked"]
+    finish(store, who, success(claim_one(store, who), "2"))
+    assert claim_one(store, who).task_id == child
+    assert [seen.result_json for seen in store.queue.parents(child)] == ["2"]
+
+
+def test_a_child_retried_alone_runs(store: Storage) -> None:
+    """A child whose parents have all ended runs when an operator retries it, whatever became of them."""
+    who = join(store)
+    child = child_of(store, enqueue_one(store))
+    finish(store, who, failure(claim_one(store, who), final=True))
+    assert store.queue.retry([child])[0].after == "pending"
+
+
+def test_very_many_children_of_a_parent_that_has_ended(store: Storage) -> None:
+    """More children of a parent that is done than one transaction lets go follow step by step too."""
+    who = join(store)
+    parent = enqueue_one(store)
+    finish(store, who, success(claim_one(store, who)))
+    enqueue(store, *[NewTask("t", depends_on=(parent,))] * 2_500)
+    while store.queue.advance():
+        continue
+    assert store.queue.open_totals()["pending"] == 2_500
+
+
+def test_a_failed_parent_ends_very_many_children(store: Storage) -> None:
+    """All children of a failed parent are cancelled, and theirs, however many there are."""
+    who = join(store)
+    parent = enqueue_one(store)
+    children = enqueue(store, *[NewTask("t", depends_on=(parent,))] * 2_300).ids
+    last = child_of(store, children[-1])
+    finish(store, who, failure(claim_one(store, who), final=True))
+    while store.queue.advance():
+        continue
+    assert row(store, last).status == "cancelled"
+    assert sum(store.queue.open_totals().values()) == 0
+
+
+def test_a_child_of_a_full_key_waits_for_both(store: Storage) -> None:
+    """A child with a limited key goes from waiting for its parents to waiting for a slot."""
+    store.rules.set_limit(Limit("k", max_running=1))
+    who = join(store)
+    parent = enqueue_one(store, concurrency_key="k")
+    child, other = child_of(store, parent, concurrency_key="k"), enqueue_one(store, concurrency_key="k", priority=1)
+    finish(store, who, success(claim_one(store, who)))
+    assert [row(store, task_id).blocked_reason for task_id in (child, other)] == ["limit", None]
+    finish(store, who, success(claim_one(store, who)))
+    assert row(store, child).status == "pending"
+
+
+def test_a_retry_that_meets_the_end_of_the_parent(postgres_url: str) -> None:
+    """On PostgreSQL a child that is retried while its parent ends waits for nobody afterwards, whoever was first."""
+    stores = [opened(postgres_url) for _ in range(2)]
+    who = join(stores[0])
+    try:
+        for _ in range(40):
+            parent = enqueue_one(stores[0])
+            child = child_of(stores[0], parent)
+            stores[0].queue.cancel([child])
+            task, start = claim_one(stores[0], who), Barrier(2)
+
+            def act(place: int, child=child, task=task, start=start) -> None:  # type: ignore[no-untyped-def]
+                start.wait()
+                if place:
+                    stores[1].queue.retry([child])
+                else:
+                    finish(stores[0], who, success(task))
+
+            with ThreadPoolExecutor(2) as threads:
+                list(threads.map(act, range(2)))
+            assert row(stores[0], child).status == TaskStatus.PENDING
+            stores[0].queue.cancel([child])
     finally:
         for store in stores:
             store.close()

@@ -341,3 +341,86 @@ def test_rate_and_number_hold_together(timed: Storage, clock: ManualClock) -> No
     timed.queue.advance()
     assert len(claim(timed, who)) == 1
     assert claim(timed, who) == ()
+
+
+# Changes of a rate
+
+
+@pytest.mark.parametrize("change", ["raised", "removed", "replaced"])
+def test_a_rate_that_no_longer_holds_lets_go_at_once(store: Storage, change: str) -> None:
+    """Who waits for a rate of one in an hour does not, when the rate is raised, removed, or made a number."""
+    store.rules.set_limit(Limit("k", rate=1, per_seconds=3_600))
+    keyed(store, 3)
+    who = join(store, lease_seconds=100)
+    finish(store, who, success(claim_one(store, who)))
+    assert claim(store, who) == ()
+    if change == "raised":
+        store.rules.set_limit(Limit("k", rate=1, per_seconds=1))
+    elif change == "removed":
+        store.rules.remove_limit("k")
+    else:
+        store.rules.set_limit(Limit("k", max_running=5))
+    age(store, 1.1)
+    store.queue.advance()
+    assert len(claim(store, who)) == 1
+    assert len(claim(store, who)) == (0 if change == "raised" else 1)
+
+
+def test_a_raised_rate_holds_for_later_tasks_too(store: Storage) -> None:
+    """What a key has started under an old rate does not hold up tasks that come after a change of the rate."""
+    store.rules.set_limit(Limit("api:*", rate=1, per_seconds=3_600))
+    keyed(store, 1, "api:a")
+    who = join(store, lease_seconds=100)
+    finish(store, who, success(claim_one(store, who)))
+    store.rules.set_limit(Limit("api:*", rate=1, per_seconds=1))
+    age(store, 1.1)
+    keyed(store, 1, "api:a")
+    assert len(claim(store, who)) == 1
+
+
+def test_a_lowered_rate_holds_from_the_next_start(timed: Storage, clock: ManualClock) -> None:
+    """After a rate is lowered one more start follows what the old one allowed, and then the new one holds."""
+    timed.rules.set_limit(Limit("k", rate=1, per_seconds=1))
+    keyed(timed, 5)
+    who = join(timed, lease_seconds=1e6, heartbeat_seconds=10)
+    finish(timed, who, success(claim_one(timed, who)))
+    timed.rules.set_limit(Limit("k", rate=1, per_seconds=100))
+    began, starts = clock.now(), []
+    for _ in range(220):
+        clock.advance(1)
+        timed.queue.advance()
+        starts += [(clock.now() - began).total_seconds()] * len(claim(timed, who))
+    assert starts == [1, 101, 201]
+
+
+def test_no_window_holds_a_start_too_many(timed: Storage, clock: ManualClock) -> None:
+    """However unevenly workers come, every window has at most the burst and what the rate gives in its length."""
+    timed.rules.set_limit(Limit("k", rate=2, per_seconds=1, burst=3))
+    keyed(timed, 60)
+    who = join(timed, lease_seconds=1e6, heartbeat_seconds=10)
+    starts: list[float] = []
+    for step in range(200):
+        clock.advance(0.001 * (step * 37 % 400))
+        timed.queue.advance()
+        tasks = claim(timed, who)
+        finish(timed, who, *map(success, tasks))
+        starts += [clock.now().timestamp()] * len(tasks)
+    assert len(starts) > 50
+    for first in range(len(starts)):
+        for last in range(first, len(starts)):
+            assert last - first + 1 <= 3 + (starts[last] - starts[first]) * 2 + 1e-6
+
+
+def test_a_start_cannot_be_taken_back(timed: Storage, clock: ManualClock) -> None:
+    """A released task has used its start: the rate holds for it as for any other."""
+    timed.rules.set_limit(Limit("k", rate=1, per_seconds=10))
+    keyed(timed, 1)
+    who = join(timed, lease_seconds=1e6, heartbeat_seconds=10)
+    timed.queue.release(who.incarnation, [claim_one(timed, who).fence], interrupted=False, reason="x")
+    assert claim(timed, who) == ()
+    clock.advance(9.999)
+    timed.queue.advance()
+    assert claim(timed, who) == ()
+    clock.advance(0.001)
+    timed.queue.advance()
+    assert len(claim(timed, who)) == 1

@@ -11,6 +11,7 @@ from tests.storage.samples import (
     claim_one,
     enqueue,
     enqueue_one,
+    everybody,
     execute,
     finish,
     join,
@@ -85,3 +86,39 @@ def test_plain_sql_pauses_too(store: Storage) -> None:
     enqueue_one(store)
     execute(store, "INSERT INTO queue_setting (queue, paused) VALUES ('default', true)")
     assert claim(store, join(store)) == ()
+
+
+def test_nobody_waits_for_what_is_paused(store: Storage) -> None:
+    """Tasks of a paused queue are no work left to do, whether they are pending or soon due; what runs is."""
+    _, task = running_task(store)
+    enqueue_one(store)
+    enqueue_one(store, delay=10)
+    lanes = [lane for lane, _, _ in all_lanes(store)]
+    assert store.queue.unfinished(lanes, 60) == 3
+    store.rules.pause("default")
+    assert store.queue.unfinished(lanes, 60) == 1
+    assert row(store, task.task_id).status == "running"
+
+
+def test_a_rescue_starts_nothing(store: Storage) -> None:
+    """What a dead worker held goes back into the paused queue, and stays there until it is resumed (CA03)."""
+    _, task = running_task(store)
+    store.rules.pause("default")
+    store.control.rescue(None, everybody)
+    store.queue.advance()
+    store.queue.sweep()
+    assert claim(store, join(store, "restarted")) == ()
+    record = row(store, task.task_id)
+    assert (record.status, record.worker, record.incarnation) == ("pending", None, None)
+    store.rules.resume("default")
+    assert claim_one(store, join(store, "later")).task_id == task.task_id
+
+
+def test_the_end_of_a_pause_is_exact(memory: Storage) -> None:
+    """A queue is claimable at the time at which its pause ends, and not just before it."""
+    enqueue_one(memory)
+    memory.rules.pause("default", memory.now() + timedelta(milliseconds=1))
+    assert claim(memory, join(memory)) == ()
+    memory.rules.pause("default", memory.now())
+    assert memory.rules.pauses() == ()
+    assert len(claim(memory, join(memory, "w2"))) == 1

@@ -103,3 +103,16 @@ def test_settings_are_kept(store: Storage) -> None:
     assert store.rules.setting("retention") is None
     store.rules.set_setting("retention", 3_600.0)
     assert store.rules.settings() == {"age": None, "retention": 3_600.0}
+
+
+def test_maintenance_goes_round_by_its_cursor(store: Storage) -> None:
+    """A bounded stretch of ids a call: open tasks are passed over, and all that is old goes (DB02)."""
+    enqueue(store, *[NewTask("u", delay=60)] * 25)
+    finished(store, 30)
+    deleted = [store.queue.prune(0.0, 10) for _ in range(7)]
+    assert deleted[:2] == [0, 0]
+    assert sum(deleted) == 30
+    assert max(deleted) <= 10
+    finished(store, 5)
+    assert sum(store.queue.prune(0.0, 10) for _ in range(5)) == 5
+    assert store.queue.totals() == {"scheduled": 25}
