@@ -1,12 +1,14 @@
 """Tasks that wait for others: let go exactly when the last of them has ended, whatever happens at that moment."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from fleet.clock import SystemClock
 from fleet.domain.limits import Limit
 from fleet.domain.task import FINAL_STATUSES, NewTask, ParentPolicy, TaskStatus
 from fleet.errors import UsageError
@@ -247,15 +249,16 @@ def test_parents_that_end_at_once_never_leave_a_child(postgres_url: str) -> None
             store.close()
 
 
-def wait_for_a_lock(store: Storage) -> None:
-    """Wait until some connection to this PostgreSQL database waits for another one's lock."""
-    for _ in range(10_000):
+def wait_for_a_lock(store: Storage, waiters: int = 1, unless: "Future[Any] | None" = None) -> None:
+    """Wait until connections to this PostgreSQL database wait for another one's lock, or something is done."""
+    deadline = SystemClock().boottime() + 30.0
+    while SystemClock().boottime() < deadline:
         [found] = execute(
             store,
             """SELECT count(*) AS n FROM pg_stat_activity
             WHERE datname = current_database() AND wait_event_type = 'Lock'""",
         )
-        if found["n"]:
+        if found["n"] >= waiters or (unless is not None and unless.done()):
             return
     raise AssertionError("nobody waits for a lock")
 
@@ -373,27 +376,27 @@ def test_a_child_of_a_full_key_waits_for_both(store: Storage) -> None:
 
 
 def test_a_retry_that_meets_the_end_of_the_parent(postgres_url: str) -> None:
-    """On PostgreSQL a child that is retried while its parent ends waits for nobody afterwards, whoever was first."""
-    stores = [opened(postgres_url) for _ in range(2)]
-    who = join(stores[0])
+    """On PostgreSQL a parent that ends while its child is being retried lets the child go once that is committed."""
+    retrying, ending, locking, looking = stores = [opened(postgres_url) for _ in range(4)]
+    who = join(ending)
+    parent = enqueue_one(ending)
+    child, other = child_of(ending, parent), enqueue_one(ending, delay=60)
+    finish(ending, who, failure(claim_one(ending, who), final=True))
+    ending.queue.cancel([other])
+    ending.queue.retry([parent])
+    task = claim_one(ending, who)
     try:
-        for _ in range(40):
-            parent = enqueue_one(stores[0])
-            child = child_of(stores[0], parent)
-            stores[0].queue.cancel([child])
-            task, start = claim_one(stores[0], who), Barrier(2)
-
-            def act(place: int, child=child, task=task, start=start) -> None:  # type: ignore[no-untyped-def]
-                start.wait()
-                if place:
-                    stores[1].queue.retry([child])
-                else:
-                    finish(stores[0], who, success(task))
-
-            with ThreadPoolExecutor(2) as threads:
-                list(threads.map(act, range(2)))
-            assert row(stores[0], child).status == TaskStatus.PENDING
-            stores[0].queue.cancel([child])
+        with ThreadPoolExecutor(2) as threads:
+            with locking.transaction() as transaction:
+                transaction.connection.execute(text(f"SELECT 1 FROM work_queue WHERE id = {other} FOR UPDATE"))
+                # The child is looked at and waits again; the other one holds the retry up before it is committed.
+                retried = threads.submit(retrying.queue.retry, [child, other])
+                wait_for_a_lock(looking)
+                ended = threads.submit(finish, ending, who, success(task))
+                wait_for_a_lock(looking, 2, ended)
+            assert [answer.after for answer in retried.result(60)] == ["blocked", "pending"]
+            assert ended.result(60) == 1
+        assert statuses(looking, [parent, child]) == ["done", "pending"]
     finally:
         for store in stores:
             store.close()
