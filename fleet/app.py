@@ -147,8 +147,8 @@ class Fleet:
     def _enqueue(self, tasks: Sequence[NewTask], transaction: OpenTransaction | None) -> list[TaskHandle]:
         if not tasks:
             return []
-        ids = self.storage().queue.enqueue(tasks, transaction=transaction).ids
-        return [TaskHandle(task_id, self.storage) for task_id in ids]
+        done = self.storage().queue.enqueue(tasks, transaction=transaction)
+        return [TaskHandle(task_id, self.storage, existed=met) for task_id, met in zip(done.ids, done.met, strict=True)]
 
     def _new_task(self, value: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
         """Return the task that an object describes, its payload checked against the declared function."""

@@ -18,15 +18,29 @@ GROWTH = 1.5
 
 
 class TaskHandle:
-    """One enqueued task."""
+    """One enqueued task; handles of one task are equal.
 
-    def __init__(self, task_id: int, storage: Callable[[], Storage], clock: Clock | None = None) -> None:
+    Attributes:
+        id: the task's id.
+        existed: whether enqueuing met a task with the same dedupe or idempotency key, which this one is.
+    """
+
+    def __init__(
+        self, task_id: int, storage: Callable[[], Storage], clock: Clock | None = None, *, existed: bool = False
+    ) -> None:
         self.id = task_id
+        self.existed = existed
         self._storage = storage
         self._clock = clock or SystemClock()
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.id})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskHandle) and (self.id, self._storage) == (other.id, other._storage)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     def record(self) -> TaskRecord:
         """Return the task's row; raise NotFound when there is none (any more)."""

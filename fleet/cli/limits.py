@@ -41,7 +41,7 @@ def set_limit(
     key: Key,
     running: Annotated[int | None, typer.Option(metavar="N", help="At most so many of a key run at once.")] = None,
     rate: Annotated[
-        str | None, typer.Option(metavar="N/D", help="At most so many start in that time: 10/60s, 10/m.")
+        str | None, typer.Option(metavar="N/D", help="So many start in that time, evenly spaced: 10/60s, 10/m.")
     ] = None,
     burst: Annotated[
         int | None, typer.Option(metavar="N", help="With --rate: so many may start at once after a pause; default 1.")

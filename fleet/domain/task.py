@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -160,6 +161,16 @@ class Enqueued:
 
     ids: tuple[int, ...]
     existing: tuple[int, ...] = ()
+
+    @property
+    def met(self) -> tuple[bool, ...]:
+        """Of each input, whether a key met a task that was there; of equal inputs the first may have made it."""
+        left = Counter(self.existing)
+        flags = []
+        for task_id in reversed(self.ids):
+            flags.append(left[task_id] > 0)
+            left[task_id] -= 1
+        return tuple(reversed(flags))
 
 
 @dataclass(frozen=True, slots=True)

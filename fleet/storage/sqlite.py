@@ -62,6 +62,7 @@ class SqliteWays:
         if self.path is None:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA foreign_keys=ON")
+            connection.text_factory = _text
             return connection
         mode = self._read_only_mode(self.path) if self._read_only else "mode=rw"
         connection = sqlite3.connect(
@@ -75,6 +76,7 @@ class SqliteWays:
             if not self._read_only:
                 _convert(connection)
             connection.execute("PRAGMA foreign_keys=ON")
+            connection.text_factory = _text
         except BaseException:
             connection.close()
             raise
@@ -142,6 +144,15 @@ _ADVICE = {
     sqlite3.SQLITE_CORRUPT: "the database is damaged: stop the workers and restore a backup",
     sqlite3.SQLITE_IOERR: "the disk failed to read or write: see the kernel's log",
 }
+
+
+def _text(raw: bytes) -> str:
+    """Return a text of the file; bytes that are no UTF-8 become lone surrogates, which every reader refuses or replaces.
+
+    A stranger may have written them. Without this the driver would fail the whole statement: one such row at the head
+    of the queue, and nobody could claim anything.
+    """
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _beside(path: Path | None, suffix: str) -> Path:

@@ -335,6 +335,8 @@ _SQLITE_VIEWS = (
         SELECT RAISE(ABORT, 'fleet_inbox: payload_json must be a JSON object')
         WHERE NEW.payload_json IS NOT NULL
             AND CASE WHEN json_valid(NEW.payload_json) THEN json_type(NEW.payload_json) END IS NOT 'object';
+        SELECT RAISE(ABORT, 'fleet_inbox: payload_json of more than 1048576 bytes: store a path or a key instead')
+        WHERE length(CAST(NEW.payload_json AS BLOB)) > 1048576;
         INSERT INTO claim_lane (queue, task, capability_key, created_at)
         SELECT coalesce(NEW.queue, h.queue, 'default'), NEW.task, coalesce(h.requires_json, '{{}}'), {_SQLITE_NOW}
         FROM (SELECT 1) LEFT JOIN task_handler h ON h.name = NEW.task
@@ -423,6 +425,9 @@ _POSTGRESQL_VIEWS = (
         END IF;
         IF NEW.payload_json IS NOT NULL AND json_typeof(NEW.payload_json) <> 'object' THEN
             RAISE EXCEPTION 'fleet_inbox: payload_json must be a JSON object';
+        END IF;
+        IF octet_length(NEW.payload_json::text) > 1048576 THEN
+            RAISE EXCEPTION 'fleet_inbox: payload_json of more than 1048576 bytes: store a path or a key instead';
         END IF;
         SELECT * INTO handler FROM task_handler WHERE name = NEW.task;
         in_queue := coalesce(NEW.queue, handler.queue, 'default');

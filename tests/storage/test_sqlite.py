@@ -13,8 +13,9 @@ from sqlalchemy.exc import DBAPIError
 
 from fleet.clock import ManualClock
 from fleet.config import locate
+from fleet.domain.jsontext import decode_object
 from fleet.domain.task import NewTask
-from fleet.errors import DatabaseBusy, DatabaseError, DatabaseMissing, SchemaMismatch, UsageError
+from fleet.errors import DatabaseBusy, DatabaseError, DatabaseMissing, PayloadError, SchemaMismatch, UsageError
 from fleet.storage import schema
 from fleet.storage.gate import PATIENCE, WriterGate
 from fleet.storage.interfaces import Storage
@@ -35,6 +36,7 @@ from tests.storage.samples import (
     enqueue_one,
     everybody,
     execute,
+    failure,
     finish,
     holder,
     join,
@@ -680,3 +682,17 @@ def test_only_the_maker_of_a_file_has_made_it(tmp_path: Path) -> None:
         made.append(store.created)
         store.close()
     assert made == [True, False]
+
+
+def test_text_that_is_no_utf8_stops_nobody(sqlite_file: Storage) -> None:
+    """Rows with bytes that are no UTF-8, written by a shell, are claimed and listed like others, and read alike."""
+    for column, value in (("payload_json", "7b2261223a22ff227d"), ("idempotency_key", "41ff42")):
+        execute(sqlite_file, f"INSERT INTO fleet_inbox (task, {column}) VALUES ('t', CAST(x'{value}' AS TEXT))")
+    good = enqueue_one(sqlite_file)
+    who = join(sqlite_file)
+    tasks = [claim_one(sqlite_file, who) for _ in range(3)]
+    assert tasks[2].task_id == good
+    with pytest.raises(PayloadError, match="lone surrogate"):
+        decode_object(tasks[0].payload_json, "payload")
+    assert len(sqlite_file.queue.list()) == 3
+    assert finish(sqlite_file, who, *(failure(task, final=True) for task in tasks)) == 3

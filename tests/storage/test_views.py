@@ -247,3 +247,14 @@ def test_an_unreadable_worth_of_waiting_is_none(database: Storage) -> None:
     execute(database, "UPDATE fleet_meta SET value = 'much' WHERE name = 'age_ms'")
     execute(database, "INSERT INTO fleet_inbox (task, priority) VALUES ('t', 3)")
     assert [each["rank"] for each in execute(database, "SELECT rank FROM work_queue")] == [-3]
+
+
+def test_the_inbox_refuses_what_is_too_large(database: Storage) -> None:
+    """A payload above 1 MiB is refused with the limit, as it is everywhere else (PL05)."""
+    with pytest.raises(DBAPIError, match="more than 1048576 bytes"):
+        execute(
+            database,
+            "INSERT INTO fleet_inbox (task, payload_json) VALUES ('t', :payload)",
+            payload='{"a":"' + "x" * 1_048_577 + '"}',
+        )
+    assert sum(database.queue.open_totals().values()) == 0

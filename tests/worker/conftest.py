@@ -15,6 +15,7 @@ from fleet.storage.interfaces import Storage
 from fleet.worker.context import Context
 from fleet.worker.own_task import OwnTask
 from tests.storage.samples import row, running_task
+from tests.worker.desk import Desk
 
 
 @dataclass
@@ -72,3 +73,9 @@ def app(sqlite_path: Path) -> Iterator[Fleet]:
     fleet = Fleet(sqlite_path)
     yield fleet
     fleet.close()
+
+
+@pytest.fixture
+def desk(memory: Storage) -> Desk:
+    """Give a registered worker's desk, in memory."""
+    return Desk(memory)

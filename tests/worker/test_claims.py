@@ -2,82 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
-from fleet.clock import ManualClock
-from fleet.domain.execution import ClaimedTask, Failure, Withdrawal
+from fleet.domain.execution import Failure, Withdrawal
 from fleet.domain.lanes import Offer
 from fleet.domain.task import NewTask, TaskStatus
 from fleet.errors import DatabaseError
 from fleet.storage.interfaces import Storage
 from fleet.worker import claims as module
-from fleet.worker.claims import Claims, LearnedLanes
-from fleet.worker.executor import Execution
-from fleet.worker.membership import Membership
-from fleet.worker.own_task import OwnTask
-from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
-from tests.storage.samples import enqueue, enqueue_one, execute, row, statuses
-
-SETTINGS = WorkerSettings(group_id="g", worker_id="w")
-OFFER = Offer("w", frozenset({"t"}), (), {})
-
-
-@dataclass
-class Desk:
-    """A registered worker with the desk that it claims and records at."""
-
-    store: Storage
-    slot: Slot = field(default_factory=lambda: Board(1).slots[0])
-
-    def __post_init__(self) -> None:
-        lanes = LearnedLanes(OFFER, weighted=False)
-        self.member = Membership(SETTINGS, 0, self.slot, self.store, ["t"], ManualClock())
-        assert self.member.enrol(lambda: True)
-        self.claims = Claims(self.store, self.member, self.slot, lanes, SETTINGS.heartbeat)
-
-    def claim(self, limit: int = 1) -> tuple[ClaimedTask, ...]:
-        """Claim, of all lanes there are."""
-        self.claims.lanes.learn(self.store.queue)
-        tasks, _ = self.claims.next(limit)
-        return tasks
-
-    def claim_one(self) -> ClaimedTask:
-        """Enqueue a task and claim it."""
-        enqueue_one(self.store)
-        [claimed] = self.claim()
-        return claimed
-
-    def lose(self, claimed: ClaimedTask) -> None:
-        """Let a claim be somebody else's affair."""
-        incarnation = self.member.claimant.incarnation
-        assert self.store.queue.release(incarnation, [claimed.fence], interrupted=False, reason="lost")
-
-    @property
-    def counted(self) -> tuple[int, int]:
-        """How many tasks were done and failed, as the registry will be told."""
-        return self.slot.done, self.slot.failed
-
-
-@pytest.fixture
-def desk(memory: Storage) -> Desk:
-    """Give a worker's desk in memory."""
-    return Desk(memory)
-
-
-def executed(claimed: ClaimedTask, outcome: str | Failure | Withdrawal | None = "1") -> Execution:
-    """Return that a task was executed."""
-    return Execution(claimed, outcome, 0.0, 0.1)
-
-
-def refuse(*given: object, **more: object) -> Any:
-    """Do as a database that does not answer."""
-    raise DatabaseError("no answer")
-
+from fleet.worker.claims import LearnedLanes
+from tests.storage.samples import enqueue, enqueue_one, row, statuses
+from tests.worker.desk import OFFER, SETTINGS, Desk, executed, refuse
 
 # Lanes
 
@@ -215,86 +152,3 @@ def test_what_cannot_be_given_back_is_left(
     desk.claims.give_back([claimed], "the worker drains")
     task = row(desk.store, claimed.task_id)
     assert (task.status, task.attempt, task.interruptions) == (TaskStatus.PENDING, 0, 0)
-
-
-# The transaction that a handler has left open
-
-
-def opened(desk: Desk, claimed: ClaimedTask, statement: str = "UPDATE fleet_meta SET value = value") -> OwnTask:
-    """Return a task's rows, with a transaction open in which its handler has written."""
-    own = desk.claims.own_task(claimed)
-    own.open_transaction().connection.execute(text(statement))
-    return own
-
-
-def test_a_success_is_recorded_in_its_own_transaction(desk: Desk) -> None:
-    """The handler's transaction is the completion's; nothing is left to record."""
-    claimed = desk.claim_one()
-    assert desk.claims.complete(executed(claimed), opened(desk, claimed)) is None
-    assert row(desk.store, claimed.task_id).status is TaskStatus.DONE
-    assert (desk.claims.recorded, desk.counted) == (1, (1, 0))
-
-
-def test_a_success_whose_claim_is_gone_counts_for_nothing(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    """The handler's transaction is undone with the result, the log says so, and nothing is left to record (DX04)."""
-    claimed = desk.claim_one()
-    desk.lose(claimed)
-    assert desk.claims.complete(executed(claimed), opened(desk, claimed)) is None
-    assert row(desk.store, claimed.task_id).status is TaskStatus.PENDING
-    assert desk.counted == (0, 0)
-    assert "its result and its transaction are dropped" in caplog.text
-
-
-def test_a_transaction_that_cannot_commit_is_a_failure(sqlite_file: Storage, caplog: pytest.LogCaptureFixture) -> None:
-    """What the database refuses at the commit becomes a failed attempt, to be recorded like any other; nothing of the
-    transaction stays, and the next one is served."""
-    execute(sqlite_file, "CREATE TABLE a (id INTEGER PRIMARY KEY)")
-    execute(sqlite_file, "CREATE TABLE b (a INTEGER REFERENCES a (id) DEFERRABLE INITIALLY DEFERRED)")
-    desk = Desk(sqlite_file)
-    claimed = desk.claim_one()
-    own = opened(desk, claimed, "INSERT INTO b VALUES (7)")
-    left = desk.claims.complete(executed(claimed), own)
-    assert left is not None
-    assert isinstance(left.outcome, Failure)
-    assert (left.outcome.kind, left.outcome.final) == ("IntegrityError", False)
-    assert left.outcome.error.startswith("its transaction could not be committed: ")
-    assert "\n" not in left.outcome.error
-    [message] = [record.getMessage() for record in caplog.records]
-    assert message == f"the transaction of task {claimed.task_id} was undone: {left.outcome.error.partition(': ')[2]}"
-    assert not own.has_transaction
-    assert execute(sqlite_file, "SELECT * FROM b") == []
-    desk.claims.executed = [left]
-    desk.claims.record()
-    assert row(sqlite_file, claimed.task_id).status is TaskStatus.SCHEDULED
-
-
-def test_a_database_that_fails_inside_the_transaction_is_a_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where even the completion cannot be written, its transaction is undone and the attempt has failed."""
-    claimed = desk.claim_one()
-    own = opened(
-        desk,
-        claimed,
-        "INSERT INTO fleet_event (at, kind, subject, text) SELECT created_at, 'note', 'own', 'x' FROM work_queue",
-    )
-    with monkeypatch.context() as broken:
-        broken.setattr(type(desk.store.queue), "finish_and_claim", refuse)
-        left = desk.claims.complete(executed(claimed), own)
-    assert left is not None
-    assert left.failed
-    assert row(desk.store, claimed.task_id).status is TaskStatus.RUNNING
-    assert execute(desk.store, "SELECT 1 FROM fleet_event WHERE kind = 'note'") == []
-
-
-def test_a_transaction_is_closed_once(desk: Desk) -> None:
-    """After it was rolled back there is nothing to complete or to undo, and a new one may be opened."""
-    claimed = desk.claim_one()
-    own = opened(desk, claimed)
-    own.roll_back()
-    own.roll_back()
-    left = desk.claims.complete(executed(claimed), own)
-    assert left is not None
-    assert isinstance(left.outcome, Failure)
-    assert "no transaction is open" in left.outcome.error
-    own.open_transaction()
-    assert own.has_transaction
-    own.roll_back()

@@ -103,27 +103,28 @@ def add_tasks(transaction: Transaction, tasks: Sequence[NewTask], *, blocked: Bl
     for row, task_id in zip(rows, _new_ids(transaction, len(rows)), strict=True):
         row["id"] = task_id
     edges = Edges(transaction)
-    new, existing = _insert(transaction, rows)
+    new = _insert(transaction, rows)
     for row, task in zip(rows, tasks, strict=True):
-        edges.note(task, row["id"], is_new=row["id"] not in existing)
+        edges.note(task, row["id"], is_new=not row["met"])
     edges.write(entry.gate)
     entry.gate.admit({row["concurrency_key"] for row in new if row["blocked_reason"] == BlockedReason.LIMIT})
-    return Enqueued(tuple(row["id"] for row in rows), tuple(row["id"] for row in rows if row["id"] in existing))
+    return Enqueued(tuple(row["id"] for row in rows), tuple(row["id"] for row in rows if row["met"]))
 
 
-def _insert(transaction: Transaction, rows: Sequence[Row]) -> tuple[list[Row], set[int]]:
-    """Insert rows; return the new ones, and the ids that keys met (put into their rows)."""
+def _insert(transaction: Transaction, rows: Sequence[Row]) -> list[Row]:
+    """Insert rows, and note in each whether its key was met (and by which id); return the new ones."""
     keyed = [row for row in rows if row["dedupe_key"] or row["idempotency_key"]]
     plain = [row for row in rows if not (row["dedupe_key"] or row["idempotency_key"])] if keyed else list(rows)
-    inserted = [(row, _insert_keyed(transaction, row)) for row in keyed]
+    for row in keyed:
+        row["met"] = not _insert_keyed(transaction, row)
     if plain:
         used = tuple(name for name in _SELDOM if any(row[name] is not None for row in plain))
         transaction.many(_inserting(used), plain)
-    new = [*(row for row, is_new in inserted if is_new), *plain]
+    new = [row for row in rows if not row["met"]]
     large = [{"id": row["id"], "payload_json": row["large_payload"]} for row in new if row["large_payload"] is not None]
     if large:
         transaction.many(_INSERT_PAYLOAD, large)
-    return new, {row["id"] for row, is_new in inserted if not is_new}
+    return new
 
 
 def _new_ids(transaction: Transaction, count: int) -> Iterable[int]:
@@ -177,6 +178,7 @@ class _Entry:
             **self._alike(task),
             "payload_json": None if large else task.payload_json,
             "large_payload": task.payload_json if large else None,
+            "met": False,
             "status": status,
             "blocked_reason": reason,
             "rank": rank(task.priority, now, self._age_ms),

@@ -338,3 +338,12 @@ def test_ids_are_never_used_again(store: Storage) -> None:
     age(store, 10)
     store.queue.prune(1)
     assert enqueue_one(store) > first
+
+
+def test_of_equal_inputs_the_first_made_it(store: Storage) -> None:
+    """Several inputs with one key in one call: the first makes the task, the others meet it, and are told so."""
+    done = enqueue(store, *[NewTask("t", idempotency_key="k")] * 3)
+    assert len(set(done.ids)) == 1
+    assert done.existing == done.ids[:2]
+    assert done.met == (False, True, True)
+    assert enqueue(store, NewTask("t"), NewTask("t", idempotency_key="k")).met == (False, True)
