@@ -147,7 +147,7 @@ _ADVICE = {
 
 
 def _text(raw: bytes) -> str:
-    """Return a text of the file; bytes that are no UTF-8 become lone surrogates, which every reader refuses or replaces.
+    """Return a text of the file; bytes that are no UTF-8 become lone surrogates, which readers refuse or replace.
 
     A stranger may have written them. Without this the driver would fail the whole statement: one such row at the head
     of the queue, and nobody could claim anything.
