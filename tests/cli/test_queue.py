@@ -157,7 +157,11 @@ def test_wait_ends_at_control_c(database: Storage) -> None:
     """^C ends a wait quietly with exit code 130."""
     (task_id,) = database.queue.enqueue([NewTask("x")]).ids
     with subprocess.Popen(
-        [sys.executable, "-m", "fleet", "task", "wait", str(task_id)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "fleet", "task", "wait", str(task_id)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Whoever runs the tests in the background has had ^C ignored for all of its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         wait_until_open(process.pid, "fleet.db")
         process.send_signal(signal.SIGINT)
