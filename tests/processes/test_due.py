@@ -11,6 +11,15 @@ TASKS = 20
 LATE = 0.5
 """Seconds; a few milliseconds are usual, the rest is an allowance for a loaded machine."""
 
+SILENCE = 2.6
+"""Seconds between two tasks, after which a keeper does not look often any more."""
+
+
+def lateness(site: Site) -> list[float]:
+    """Return how many seconds after its time each task began, the least first."""
+    late = "SELECT (julianday(started_at) - julianday(available_at)) * 86400 FROM work_queue"
+    return sorted(seconds for (seconds,) in site.ledger.rows(late))
+
 
 def test_what_is_due_begins_in_time(site: Site) -> None:
     """Tasks with delays between a half and two seconds each begin at their time, in the median, with a worker that
@@ -20,10 +29,19 @@ def test_what_is_due_begins_in_time(site: Site) -> None:
     drawn = random.Random(7)
     tasks = [site.enqueue("note", delay=drawn.uniform(0.5, 2.0))[0] for _ in range(TASKS)]
     site.wait_finished(tasks)
-    late = "SELECT (julianday(started_at) - julianday(available_at)) * 86400 FROM work_queue"
-    seconds = sorted(value for (value,) in site.ledger.rows(late))
-    print(f"late by {statistics.median(seconds) * 1000:.0f} ms in the median, {seconds[-1] * 1000:.0f} ms at most")
-    assert len(seconds) == TASKS
+    late = lateness(site)
+    print(f"late by {statistics.median(late) * 1000:.0f} ms in the median, {late[-1] * 1000:.0f} ms at most")
+    assert len(late) == TASKS
     # julianday() is a float of days: good for a tenth of a millisecond.
-    assert seconds[0] > -0.001
-    assert statistics.median(seconds) < LATE
+    assert late[0] > -0.001
+    assert statistics.median(late) < LATE
+
+
+def test_what_is_due_ends_the_keepers_sleep(site: Site) -> None:
+    """Tasks that become due after a silence, in which neither commits nor beats wake the keeper, begin at their time:
+    it sleeps until then and no longer."""
+    site.worker("--idle-wait=300", "--heartbeat-interval=60", "--lease=300")
+    site.wait_workers(1)
+    tasks = [site.enqueue("note", delay=SILENCE * number)[0] for number in range(1, 5)]
+    site.wait_finished(tasks)
+    assert lateness(site)[-1] < LATE
