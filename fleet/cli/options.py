@@ -16,6 +16,7 @@ from fleet.errors import UsageError
 from fleet.worker.settings import WorkerSettings, parse_queues
 
 AUTO = "auto"
+TRUE = "true"
 
 
 class Kind(Enum):
@@ -62,6 +63,8 @@ class WorkerOption:
 
     def show(self, value: Any) -> str:
         """Return the text that says `value`; raise UsageError when it is none of this option's values."""
+        if self.kind is Kind.FLAG and value is True:
+            return TRUE
         text = f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise UsageError(f"worker option {self.name}: {value!r} is no value of it")
@@ -73,12 +76,18 @@ def _prefetch(text: str) -> Any:
     return AUTO if text == AUTO else int(text)
 
 
+def _flag(text: str) -> bool:
+    if text != TRUE:
+        raise UsageError("it takes no value: give it or leave it out")
+    return True
+
+
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {
     Kind.TEXT: str,
     Kind.DURATION: parse_duration,
     Kind.NUMBER: int,
     Kind.PREFETCH: _prefetch,
-    Kind.FLAG: bool,
+    Kind.FLAG: _flag,
 }
 
 _D = "DURATION"
@@ -143,6 +152,22 @@ OPTIONS: tuple[WorkerOption, ...] = (
     WorkerOption("max-tasks", Kind.NUMBER, "Replace a worker after so many tasks.", metavar="N"),
     WorkerOption("max-age", Kind.DURATION, "Replace a worker of this age.", metavar=_D),
     WorkerOption("max-memory-mb", Kind.NUMBER, "Replace a worker that has grown to this memory.", metavar="N"),
+    WorkerOption(
+        "concurrency",
+        Kind.NUMBER,
+        "Tasks that each worker executes at a time, without isolation from each other: for work that waits. "
+        "Default: 1.",
+        metavar="K",
+    ),
+    WorkerOption("allow-shell", Kind.FLAG, "Execute shell commands (fleet.shell) from the queue."),
+    WorkerOption(
+        "shell-env",
+        Kind.TEXT,
+        "A variable of the worker's environment that shell commands get too.",
+        metavar="NAME",
+        repeatable=True,
+    ),
+    WorkerOption("log-json", Kind.FLAG, "Log one JSON object a line."),
 )
 
 _BY_NAME = {name: option for option in OPTIONS for name in (option.name, *option.aliases)}
@@ -174,7 +199,10 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not word.startswith("--") or word == "--":
             raise UsageError(f"worker option {word!r}: after -- only options of fleet-worker may stand")
         name, separator, value = word.removeprefix("--").partition("=")
-        _template_option(name)
+        option = _template_option(name)
+        if option.kind is Kind.FLAG and not separator:
+            yield name, TRUE
+            continue
         given = value if separator else next(words, None)
         if given is None:
             raise UsageError(f"worker option --{name} needs a value")
@@ -202,8 +230,13 @@ def worker_arguments(options: Mapping[str, Any]) -> list[str]:
     for name, value in options.items():
         option = _template_option(str(name).replace("_", "-"))
         values = value if option.repeatable and isinstance(value, list | tuple) else [value]
-        arguments += [f"--{option.name}={option.show(item)}" for item in values]
+        arguments += [_argument(option, item) for item in values]
     return arguments
+
+
+def _argument(option: WorkerOption, value: Any) -> str:
+    text = option.show(value)
+    return f"--{option.name}" if option.kind is Kind.FLAG else f"--{option.name}={text}"
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -227,6 +260,7 @@ def setting_values(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **fields,
         "modules": tuple(given.get("tasks", ())),
+        "shell_env": tuple(given.get("shell-env", ())),
         "queues": parse_queues(tuple(given.get("queue", ()))),
         "capabilities": capabilities,
     }
@@ -243,4 +277,7 @@ _FIELDS = {
     "max-tasks": "max_tasks",
     "max-age": "max_age",
     "max-memory-mb": "max_memory_mb",
+    "concurrency": "concurrency",
+    "allow-shell": "allow_shell",
+    "log-json": "log_json",
 }

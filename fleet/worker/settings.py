@@ -16,6 +16,7 @@ from fleet.errors import UsageError
 from fleet.process import host_name
 
 MAX_PROCESSES = 1_000
+MAX_CONCURRENCY = 1_000
 DEFAULT_IDLE_WAIT = 5.0
 
 GROUP_VARIABLE = "FLEET_GROUP_ID"
@@ -45,6 +46,10 @@ class WorkerSettings:
         max_tasks: tasks after which a worker is replaced.
         max_age: age at which a worker is replaced.
         max_memory_mb: memory at which a worker is replaced.
+        concurrency: tasks that a worker executes at a time.
+        allow_shell: whether commands from the queue are executed.
+        shell_env: names of variables that such commands inherit, besides those that are always.
+        log_json: whether the log is one JSON object a line.
         launch_token: names the launch that may become this group; None when a person started it.
         adapter_id: the adapter that started it.
         log_path: where its log goes, if to a file.
@@ -67,6 +72,10 @@ class WorkerSettings:
     max_tasks: int | None = None
     max_age: float | None = None
     max_memory_mb: int | None = None
+    concurrency: int = 1
+    allow_shell: bool = False
+    shell_env: tuple[str, ...] = ()
+    log_json: bool = False
     launch_token: str | None = None
     adapter_id: str | None = None
     log_path: str | None = None
@@ -82,6 +91,7 @@ class WorkerSettings:
         _check_range("--prefetch", self.prefetch, 1, MAX_BATCH)
         _check_range("--max-tasks", self.max_tasks, 1, None)
         _check_range("--max-memory-mb", self.max_memory_mb, 1, None)
+        _check_range("--concurrency", self.concurrency, 1, MAX_CONCURRENCY)
 
     def worker_name(self, slot: int) -> str:
         """Return the id of the worker in `slot` (from 0)."""
@@ -104,7 +114,8 @@ class WorkerSettings:
     def from_json(cls, value: dict[str, Any]) -> WorkerSettings:
         """Return the settings that `as_json` described."""
         queues = tuple((str(name), float(weight)) for name, weight in value["queues"])
-        return cls(**{**value, "queues": queues, "modules": tuple(value["modules"])})
+        listed = {name: tuple(value[name]) for name in ("modules", "shell_env")}
+        return cls(**{**value, **listed, "queues": queues})
 
 
 def _check_range(option: str, value: int | None, low: int, high: int | None) -> None:
