@@ -126,7 +126,7 @@ def _preload() -> None:
 
 def _supervise(settings: WorkerSettings, resources: Resources) -> int:
     handlers = resources.load()
-    board = Board(settings.processes)
+    board = Board(settings.processes, settings.concurrency)
     group = Group(settings, board, Channels.open(board.fd, settings.processes), identify(), resources)
     threads = _threads()
     resources.preload()

@@ -42,6 +42,7 @@ class ClaimedTask:
     retry_json: str | None
     timeout_seconds: float | None
     deadline_at: datetime | None = None
+    lane_id: int = 0
 
     @property
     def fence(self) -> Fence:
@@ -188,11 +189,13 @@ class Claimant:
         worker_id: the worker.
         incarnation: its life.
         lease_seconds: its lease (a task that it failed is left to others for that long).
+        concurrent: whether it begins all tasks of one claim at once, not one after the other.
     """
 
     worker_id: str
     incarnation: str
     lease_seconds: float
+    concurrent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Channels
-from fleet.worker.record import Phase, Reading, nanoseconds, now_ns
+from fleet.worker.record import Reading, Running, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board, Slot
 
@@ -45,9 +45,7 @@ def shows_life(reading: Reading, process_state: str | None, now: int, heartbeat:
     silence = nanoseconds(silence_allowed(heartbeat))
     if now - reading.pulse <= silence:
         return True
-    if reading.phase is not Phase.EXECUTING:
-        return False
-    return reading.timeout == 0 or now - reading.started <= reading.timeout + silence
+    return any(one.timeout == 0 or now - one.started <= one.timeout + silence for one in reading.running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +130,13 @@ class Heartbeats:
         slot, reading = member.slot, member.reading
         if not reply.known:
             slot.mark_unknown(reading.incarnation)
-            self._stop_execution(member)
+            self._stop(member, reading.running)
             self._channels.wake(member.number)
             return
         self._confirm(slot, asked)
-        if reading.task_id in reply.lost_tasks:
-            self._stop_execution(member)
-        if reading.executing in reply.cancelled_tasks:
-            slot.cancel(Fence(reading.task_id, reading.token))
+        self._stop(member, [one for one in reading.running if one.fence.task_id in reply.lost_tasks])
+        for fence in reply.cancelled_tasks:
+            slot.cancel(fence)
         if reply.released_tasks:
             _log.warning("%s: tasks %s were claimed without its knowing; given back", member.name, reply.released_tasks)
         if reply.status is WorkerStatus.TERMINATING and not slot.drain:
@@ -149,12 +146,10 @@ class Heartbeats:
         # A beat that waited long was asked for before what has been read meanwhile.
         slot.fence_at = max(slot.fence_at, asked + nanoseconds(self._settings.lease - self._settings.heartbeat))
 
-    def _stop_execution(self, member: _Member) -> None:
-        """Have the supervisor end what the worker executes without a claim, if it still does."""
-        executing = member.reading.executing
-        if executing is not None:
-            member.slot.stop_task = executing.task_id
-            member.slot.stop_token = executing.claim_token
+    def _stop(self, member: _Member, executions: Sequence[Running]) -> None:
+        """Have ended what the worker executes without a claim, if it still does."""
+        for execution in executions:
+            member.slot.stop(execution.fence)
 
     def _drain(self, member: _Member, reply: BeatReply) -> None:
         seconds = self._settings.drain_timeout
@@ -195,8 +190,8 @@ class Heartbeats:
         reading = member.reading
         if not self._storage.registry.verify(member.name, reading.incarnation).known:
             return False
-        executing = reading.executing
-        if executing is None:
-            return True
-        row = self._storage.queue.get(executing.task_id)
-        return row is not None and row.claim_token == executing.claim_token and row.incarnation == reading.incarnation
+        return all(self._is_held(one.fence, reading.incarnation) for one in reading.running)
+
+    def _is_held(self, fence: Fence, incarnation: str) -> bool:
+        row = self._storage.queue.get(fence.task_id)
+        return row is not None and row.claim_token == fence.claim_token and row.incarnation == incarnation

@@ -220,7 +220,7 @@ def run_spawned(document: int, resources: Callable[[WorkerSettings], Resources])
     channels = Channels(**{**content["channels"], "wakes": tuple(content["channels"]["wakes"])})
     group = Group(
         settings,
-        Board(settings.processes, channels.board),
+        Board(settings.processes, settings.concurrency, channels.board),
         channels,
         ProcessIdentity(**content["supervisor"]),
         resources(settings),

@@ -59,7 +59,8 @@ def describe(death: Death) -> str:
     if death.reason == Reason.TIMEOUT:
         return f"timed out after {death.timeout:g} s: its worker was killed"
     if death.reason == Reason.CRASH:
-        return f"worker {death.worker_id} {_manner(death)}"
+        beside = f"; it executed {death.beside + 1} tasks at once" if death.beside else ""
+        return f"worker {death.worker_id} {_manner(death)}{beside}"
     return _ORDERED.get(death.reason, death.reason)
 
 

@@ -33,6 +33,7 @@ def registration(settings: WorkerSettings, slot: int, incarnation: str, handlers
         process=process.identify(),
         heartbeat_seconds=settings.heartbeat,
         lease_seconds=settings.lease,
+        slots=settings.concurrency,
         group_id=settings.group_id,
         adapter_id=settings.adapter_id,
         capabilities=settings.capabilities,

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleet.clock import boottime
+from fleet.domain.signals import StopReason
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
 from fleet.worker.record import Ending, nanoseconds, now_ns
+from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Slot
+
+LAST_MOMENT = 2.0
+"""Seconds before the deadline of a drain at which a coroutine is cancelled, so that its worker can record that."""
 
 _PAGE_MB = resource.getpagesize() / 1_048_576
 
@@ -61,12 +66,23 @@ class Orders:
         """Whether an order to drain is in force: nothing further is begun."""
         return self._signalled or self.alone or self._slot.drain != 0
 
-    @property
-    def execution_should_stop(self) -> bool:
-        """Whether the present execution should end early: asked for, its claim gone, or the drain has a deadline."""
-        slot = self._slot
-        lost = slot.stop_token == slot.token and slot.stop_task == slot.task_id
-        return lost or slot.is_cancelled or (slot.drain != 0 and slot.drain_deadline != 0)
+    def stop_reason(self, seat: Seat) -> StopReason | None:
+        """Return why the execution in a seat should end early, None while it should go on."""
+        if seat.is_cancelled:
+            return StopReason.CANCELLED
+        if seat.is_stopped:
+            return StopReason.CLAIM_LOST
+        if 0 < seat.timeout < now_ns() - seat.started:
+            return StopReason.TIMED_OUT
+        if self._slot.drain and self._slot.drain_deadline:
+            return StopReason.DRAINING
+        return None
+
+    def must_end(self, seat: Seat) -> StopReason | None:
+        """Return why the execution in a seat must end now: as `stop_reason`, but a drain waits for its deadline."""
+        reason = self.stop_reason(seat)
+        due = self._slot.drain_deadline - nanoseconds(LAST_MOMENT)
+        return None if reason is StopReason.DRAINING and now_ns() < due else reason
 
     def ending(self, executed: int) -> Ending:
         """Return why the worker is to end now, if it is.
@@ -109,6 +125,16 @@ class Orders:
                 return True
             self._slot.beats()
         return True
+
+    def wait_for_end(self) -> None:
+        """Wait until an execution ends or somebody wakes the worker, whatever it was told, at most a heartbeat."""
+        if _readable([self._wake], self._settings.heartbeat):
+            self._forget_wakes()
+        self._slot.beats()
+
+    def wake(self) -> None:
+        """End the wait; for other threads of the worker."""
+        os.eventfd_write(self._wake, 1)
 
     def _forget_wakes(self) -> None:
         try:

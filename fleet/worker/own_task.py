@@ -34,6 +34,7 @@ class OwnTask:
         claimant: who holds the claim.
         claimed: the task.
         patiently: runs an operation, again and again while the database does not answer.
+        shares_thread: whether other handlers run in its thread, as coroutines do beside each other.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class OwnTask:
         claimant: Claimant,
         claimed: ClaimedTask,
         patiently: Callable[[Callable[[], Any], str], Any],
+        shares_thread: bool = False,
     ) -> None:
+        self._shares_thread = shares_thread
         self._storage = storage
         self._claimant = claimant
         self._claimed = claimed
@@ -97,8 +100,13 @@ class OwnTask:
         """Open the transaction that the completion closes.
 
         Raises:
-            UsageError: one is open.
+            UsageError: one is open, or other handlers run in this thread: they would meet it.
         """
+        if self._shares_thread:
+            raise UsageError(
+                "ctx.transaction(): an async handler beside others (--concurrency) cannot hold one: "
+                "write the handler with def, or run its worker with --concurrency 1"
+            )
         if self._transaction is not None:
             raise UsageError("ctx.transaction(): one is open already: a task has one, for its last step")
         self._manager = self._storage.transaction()

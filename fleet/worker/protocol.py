@@ -96,10 +96,11 @@ class Death:
         exit_code: None when a signal ended it.
         signal: the signal, if one did.
         peak_kb: its largest resident memory, in KiB.
-        task_id, token: what it was executing, 0 when nothing.
+        task_id, token: the execution that it is about, 0 when there was none, or nobody knows which of several.
         seconds: how long it had been executing that.
         timeout: the execution's timeout in seconds, 0 for none.
         retry_in: seconds until the next attempt; None when it was the last.
+        beside: how many more tasks it executed at that moment: they are given back uncounted.
     """
 
     worker_id: str
@@ -113,6 +114,7 @@ class Death:
     seconds: float = 0.0
     timeout: float = 0.0
     retry_in: float | None = None
+    beside: int = 0
 
     def as_json(self) -> Message:
         """Return the death as JSON values."""

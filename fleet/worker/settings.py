@@ -92,6 +92,8 @@ class WorkerSettings:
         _check_range("--max-tasks", self.max_tasks, 1, None)
         _check_range("--max-memory-mb", self.max_memory_mb, 1, None)
         _check_range("--concurrency", self.concurrency, 1, MAX_CONCURRENCY)
+        if self.concurrency > 1 and self.prefetch is not None:
+            raise UsageError("--prefetch cannot be given with --concurrency: a worker claims what it has room for")
 
     def worker_name(self, slot: int) -> str:
         """Return the id of the worker in `slot` (from 0)."""

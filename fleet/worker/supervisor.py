@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fleet.clock import SystemClock, boottime
 from fleet.worker.children import Launcher
-from fleet.worker.enforcement import interruption, kill_if, next_timeout, verdict
+from fleet.worker.enforcement import Verdict, interruption, kill_if, next_timeout, verdict
 from fleet.worker.group import Group
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
@@ -134,7 +134,7 @@ class Supervisor:
             place.draining = place.draining or bool(slot.drain)
             self._judge(place, lambda slot: verdict(slot, now_ns(), awake, self._settings.lease))
 
-    def _judge(self, place: Place, judge: Callable[[Slot], Reason | None]) -> None:
+    def _judge(self, place: Place, judge: Callable[[Slot], Verdict | None]) -> None:
         """Kill a worker if the verdict on it says so."""
         slot = self._slots[place.number]
         if place.pid is None or place.sentence is not None or judge(slot) is None:
@@ -142,7 +142,8 @@ class Supervisor:
         place.sentence = kill_if(place.pid, slot, lambda: judge(slot), self._clock)
         if place.sentence is not None:
             name = self._settings.worker_name(place.number)
-            _log.warning("killed worker %s, task %d: %s", name, slot.task_id, place.sentence)
+            task_id = slot.seats[place.sentence.seat or 0].task_id
+            _log.warning("killed worker %s, task %d: %s", name, task_id, place.sentence.reason)
 
     def _reap(self) -> None:
         for ended in reap(self._is_own):
@@ -157,13 +158,14 @@ class Supervisor:
     def _worker_ended(self, place: Place, ended: Exit) -> None:
         slot, now = self._slots[place.number], boottime()
         said_goodbye = slot.phase == Phase.ENDED and ended.signal is None
-        reason = place.sentence or (Reason.NORMAL if said_goodbye else Reason.CRASH)
+        sentence = place.sentence or Verdict(Reason.NORMAL if said_goodbye else Reason.CRASH)
+        reason = sentence.reason
         place.draining = place.draining or bool(slot.drain)
         place.ended(reason, Ending(slot.ending) if said_goodbye else Ending.NONE, now)
         if ended.code == EXIT_REFUSED:
             self._exit_code = 1
         if not said_goodbye:
-            death = autopsy(self._settings.worker_name(place.number), slot, reason, ended)
+            death = autopsy(self._settings.worker_name(place.number), slot, sentence, ended)
             self._keeper.report(death)
             if reason is Reason.CRASH:
                 _log.warning("worker %s (pid %d) %s, task %d", death.worker_id, ended.pid, ended.manner, death.task_id)
@@ -220,7 +222,7 @@ class Supervisor:
                 self._heed_signal(signal.Signals(number).name)
 
     def _heed_signal(self, name: str) -> None:
-        busy = sum(slot.phase in (Phase.EXECUTING, Phase.RECORDING) for slot in self._slots)
+        busy = sum(len(slot.executing) or slot.phase == Phase.RECORDING for slot in self._slots)
         if self._signals == 1:
             if busy:
                 self._say(f"draining: waiting for {busy} tasks; signal again to interrupt them")
@@ -249,7 +251,7 @@ class Supervisor:
     def _finish(self, launcher: Launcher) -> None:
         """End what is left, and have the keeper write the group's end; where that takes too long, its lease tells."""
         for place in self._roster.running:
-            self._judge(place, lambda _slot: Reason.ABORTED)
+            self._judge(place, lambda _slot: Verdict(Reason.ABORTED))
         if not self._over:
             self._keeper.finish(self._exit_code)
         deadline = boottime() + (0.0 if self._over else self._settings.lease + FINISHING_TIME)

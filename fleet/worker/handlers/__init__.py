@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.domain.execution import ClaimedTask
 from fleet.domain.task import HandlerDefaults
 
 
@@ -26,3 +27,10 @@ class Handler:
     defaults: HandlerDefaults
     wants_context: bool = False
     is_async: bool = False
+
+
+def timeout_of(claimed: ClaimedTask, handler: Handler | None) -> float | None:
+    """Return an execution's timeout in seconds, None for none; the enqueuer may not have known the handler's own."""
+    if claimed.timeout_seconds is None and handler is not None:
+        return handler.defaults.timeout
+    return claimed.timeout_seconds
