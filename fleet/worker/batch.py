@@ -79,19 +79,21 @@ class BatchRunner:
                 return
 
     def _execute(self, position: int, claimed: ClaimedTask) -> bool:
+        handler = self._handlers.get(claimed.task)
         retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
         if not self._slot.begin(
             position,
             started=now_ns(),
-            timeout=nanoseconds(self._timeout(claimed)),
+            timeout=nanoseconds(self._timeout(claimed, handler)),
             retry_in=-1 if retry_in is None else nanoseconds(retry_in),
         ):
             return False
         if self._orders.alone:
             self.supervisor_gone()
         own = self._claims.own_task(claimed)
-        context = Context(claimed, lambda: self._orders.execution_should_stop, own)
-        execution = execute(self._handlers.get(claimed.task), claimed, context)
+        grace = handler.grace if handler else 0.0
+        context = Context(claimed, lambda: self._orders.execution_should_stop, own, lambda: self._orders.stop(grace))
+        execution = execute(handler, claimed, context)
         # While the record still says that it executes: whatever broke this process is charged.
         self._wholeness.check()
         self._slot.enters(Phase.RECORDING)
@@ -113,12 +115,15 @@ class BatchRunner:
         own.roll_back()
         return execution
 
-    def _timeout(self, claimed: ClaimedTask) -> float:
-        """Return the timeout in seconds, 0 for none; the enqueuer may not have known the handler's own."""
-        handler = self._handlers.get(claimed.task)
-        if claimed.timeout_seconds is None and handler is not None:
-            return handler.defaults.timeout or 0.0
-        return claimed.timeout_seconds or 0.0
+    def _timeout(self, claimed: ClaimedTask, handler: Handler | None) -> float:
+        """Return after how many seconds the supervisor ends it, 0 for never.
+
+        The enqueuer may not have known the handler's own timeout; a handler that ends by itself has its grace for that.
+        """
+        seconds = claimed.timeout_seconds
+        if seconds is None and handler is not None:
+            seconds = handler.defaults.timeout
+        return seconds + (handler.grace if handler else 0.0) if seconds else 0.0
 
     def _put_aside(self) -> bool:
         """Note how the last task ended, or record all so far if the batch lasts; False when its rest is not ours."""

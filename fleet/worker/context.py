@@ -15,6 +15,7 @@ from fleet.domain.jsontext import encode
 from fleet.domain.signals import Stopped
 from fleet.errors import UsageError
 from fleet.worker.own_task import OwnTask
+from fleet.worker.stop import Stop
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class Context:
         claimed: the task.
         stop_asked: returns whether the execution should end early.
         own: the task's rows.
+        stop: returns the order by which the execution is to end now, with the reason; None while there is none.
 
     Attributes:
         task_id: the task.
@@ -56,11 +58,18 @@ class Context:
         log: a logger of the handler's own.
     """
 
-    def __init__(self, claimed: ClaimedTask, stop_asked: Callable[[], bool], own: OwnTask) -> None:
+    def __init__(
+        self,
+        claimed: ClaimedTask,
+        stop_asked: Callable[[], bool],
+        own: OwnTask,
+        stop: Callable[[], Stop | None] = lambda: None,
+    ) -> None:
         self.task_id = claimed.task_id
         self.attempt = claimed.attempt
         self.log = logging.getLogger(f"fleet.task.{claimed.task}")
         self._stop_asked = stop_asked
+        self._stop = stop
         self._own = own
         self._reported_at = float("-inf")
         self._claim_gone = False
@@ -72,6 +81,19 @@ class Context:
     def should_stop(self) -> bool:
         """Whether to end early: its end is asked for, its claim is gone, or a drain has a deadline."""
         return self._claim_gone or self._stop_asked()
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why, and by when, the execution is to end now; None while it may go on.
+
+        Timeout and drain deadline are told as long before as the handler's `grace` says.
+        """
+        return self._stop()
+
+    @property
+    def claim(self) -> str:
+        """A name of this very execution, unlike that of any other: worker's life, task, claim token."""
+        return self._own.claim
 
     def stop_if_asked(self) -> None:
         """Leave the handler when its end is asked for.

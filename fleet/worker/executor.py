@@ -17,7 +17,7 @@ from fleet.domain.task import TaskStatus
 from fleet.errors import PayloadError
 from fleet.executing import executing
 from fleet.worker.context import Context
-from fleet.worker.handlers import Handler
+from fleet.worker.handlers import Failed, Handler
 from fleet.worker.handlers.python import CONTEXT_NAME, call, mismatch
 
 
@@ -87,6 +87,8 @@ def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) ->
         value = call(handler, arguments)
     except Signal as signal:
         return _heeded(signal)
+    except Failed as failed:
+        return failed.failure
     except BaseException as error:
         # KeyboardInterrupt and SystemExit too: a handler that calls sys.exit() has failed, its worker has not.
         return _failure(handler, arguments, error)

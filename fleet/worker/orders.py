@@ -11,9 +11,11 @@ from pathlib import Path
 
 from fleet.clock import boottime
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
+from fleet.worker.enforcement import CANCEL_GRACE
 from fleet.worker.record import Ending, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Slot
+from fleet.worker.stop import Stop, StopReason
 
 _PAGE_MB = resource.getpagesize() / 1_048_576
 
@@ -67,6 +69,25 @@ class Orders:
         slot = self._slot
         lost = slot.stop_token == slot.token and slot.stop_task == slot.task_id
         return lost or slot.is_cancelled or (slot.drain != 0 and slot.drain_deadline != 0)
+
+    def stop(self, grace: float) -> Stop | None:
+        """Return why, and by when, the present execution is to end now; None while it may go on.
+
+        Args:
+            grace: seconds that its handler takes to end.
+        """
+        slot, now = self._slot, now_ns() / 1e9
+        if slot.stop_token == slot.token and slot.stop_task == slot.task_id:
+            return Stop(StopReason.CLAIM_LOST, now)
+        if slot.is_cancelled:
+            return Stop(StopReason.CANCELLED, slot.cancel_at / 1e9 + CANCEL_GRACE)
+        timeout_at = (slot.started + slot.timeout) / 1e9
+        if slot.timeout and now >= timeout_at - grace:
+            return Stop(StopReason.TIMEOUT, timeout_at, timeout=slot.timeout / 1e9 - grace)
+        drained_at = slot.drain_deadline / 1e9
+        if slot.drain and drained_at and now >= drained_at - grace:
+            return Stop(StopReason.DRAINED, drained_at)
+        return None
 
     def ending(self, executed: int) -> Ending:
         """Return why the worker is to end now, if it is.

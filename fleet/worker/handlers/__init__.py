@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.domain.execution import Failure
 from fleet.domain.task import HandlerDefaults
+
+
+class Failed(Exception):
+    """What a built-in handler raises that knows itself how its failure is to be recorded."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.failure = failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +28,7 @@ class Handler:
         defaults: what its tasks get when the enqueuer says nothing.
         wants_context: whether the function takes the context, as the keyword argument `ctx`.
         is_async: whether calling it returns an awaitable.
+        grace: seconds that it takes to end by itself when its time is over; nobody ends it from outside before.
     """
 
     name: str
@@ -26,3 +36,4 @@ class Handler:
     defaults: HandlerDefaults
     wants_context: bool = False
     is_async: bool = False
+    grace: float = 0.0
