@@ -107,7 +107,7 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
         from fleet.loading import load
 
         bind(location)
-        return load(settings.modules)
+        return load(settings.modules, _shell_handlers(location, settings))
 
     return Resources(
         open_storage=lambda create: open_storage(location, create=create),
@@ -115,6 +115,15 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
         preload=_preload,
         environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
     )
+
+
+def _shell_handlers(location: Location, settings: WorkerSettings) -> tuple[Handler, ...]:
+    if not settings.allow_shell:
+        return ()
+    from fleet.logs import log_directory
+    from fleet.worker.handlers.shell import shell_handlers
+
+    return shell_handlers(settings, log_directory(location.path))
 
 
 def _preload() -> None:

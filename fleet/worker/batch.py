@@ -11,7 +11,6 @@ from fleet.domain.worker import WorkerStatus
 from fleet.worker.alone import LoneBeats
 from fleet.worker.claims import Claims
 from fleet.worker.context import Context
-from fleet.worker.coroutines import GRACE
 from fleet.worker.executor import execute, reap_leftovers
 from fleet.worker.handlers import Handler, timeout_of
 from fleet.worker.orders import Orders
@@ -94,21 +93,22 @@ class BatchRunner:
         handler = self._handlers.get(claimed.task)
         timeout = timeout_of(claimed, handler)
         retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
-        is_async = handler is not None and handler.is_async
         if not self._slot.begin(
             position,
             started=now_ns(),
             timeout=nanoseconds(timeout or 0.0),
             retry_in=-1 if retry_in is None else nanoseconds(retry_in),
-            grace=nanoseconds(GRACE) if is_async else 0,
+            grace=nanoseconds(handler.time_to_end if handler else 0.0),
         ):
             return False
         if self._orders.alone:
             self.supervisor_gone()
         seat = self._slot.seats[0]
         own = self._claims.own_task(claimed)
-        context = Context(claimed, lambda: self._orders.stop_reason(seat), own, timeout)
-        execution = execute(handler, claimed, context, lambda: self._orders.must_end(seat))
+        context = Context(
+            claimed, lambda: self._orders.stop_reason(seat), own, timeout, lambda: self._orders.stop(seat)
+        )
+        execution = execute(handler, claimed, context)
         # While the record still says that it executes: whatever broke this process is charged.
         self._wholeness.check()
         self._slot.end_of_execution()

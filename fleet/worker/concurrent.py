@@ -17,7 +17,7 @@ from fleet.domain.execution import ClaimedTask, Failure, failed
 from fleet.worker.alone import LoneBeats
 from fleet.worker.claims import Claims, Completion
 from fleet.worker.context import Context
-from fleet.worker.coroutines import GRACE, LoopThread
+from fleet.worker.coroutines import LoopThread
 from fleet.worker.executor import Execution, execute, execute_async, reap_leftovers
 from fleet.worker.handlers import Handler, timeout_of
 from fleet.worker.orders import Orders
@@ -25,6 +25,7 @@ from fleet.worker.own_task import OwnTask
 from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.seat import Seat, SeatState
 from fleet.worker.shared import Slot
+from fleet.worker.stop import GRACE
 from fleet.worker.wholeness import Wholeness
 
 _DIED = Failure("killed", "killed")
@@ -147,10 +148,13 @@ class ConcurrentRunner:
         )
         is_async = handler is not None and handler.is_async
         own = self._claims.own_task(claimed, shares_thread=is_async)
-        context = Context(claimed, lambda: self._orders.stop_reason(flight.seat), own, timeout)
+        seat = flight.seat
+        context = Context(
+            claimed, lambda: self._orders.stop_reason(seat), own, timeout, lambda: self._orders.stop(seat)
+        )
         if handler is not None and is_async:
             execution = self._execute_async(flight, handler, context, own)
-            self._loop.run(execution, lambda: self._orders.must_end(flight.seat))
+            self._loop.run(execution, lambda: context.stop)
         else:
             thread = threading.Thread(
                 target=self._execute,

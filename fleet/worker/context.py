@@ -16,6 +16,7 @@ from fleet.domain.jsontext import encode
 from fleet.domain.signals import Stopped, StopReason
 from fleet.errors import UsageError
 from fleet.worker.own_task import OwnTask
+from fleet.worker.stop import Stop
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class Context:
         why_stop: returns why the execution should end early, None while it should not.
         own: the task's rows.
         timeout: seconds that the execution may take, None for any time.
+        stop: returns the order by which the execution is to end now, with the reason; None while there is none.
 
     Attributes:
         task_id: the task.
@@ -65,7 +67,9 @@ class Context:
         why_stop: Callable[[], StopReason | None],
         own: OwnTask,
         timeout: float | None = None,
+        stop: Callable[[], Stop | None] = lambda: None,
     ) -> None:
+        self._stop = stop
         self.timeout = timeout
         self.task_id = claimed.task_id
         self.attempt = claimed.attempt
@@ -87,6 +91,19 @@ class Context:
     def stop_reason(self) -> StopReason | None:
         """Why to end early: `cancelled`, `claim lost`, `timed out`, or `draining` with a deadline; None to go on."""
         return StopReason.CLAIM_LOST if self._claim_gone else self._why_stop()
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why, and by when, the execution is to end now; None while it may go on.
+
+        Timeout and drain deadline are told as long before as the handler's `grace` says.
+        """
+        return self._stop()
+
+    @property
+    def claim(self) -> str:
+        """A name of this very execution, unlike that of any other: worker's life, task, claim token."""
+        return self._own.claim
 
     def stop_if_asked(self) -> None:
         """Leave the handler when its end is asked for.

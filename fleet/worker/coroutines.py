@@ -9,9 +9,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-GRACE = 5.0
-"""Seconds that an execution has to end by itself, after its coroutine was cancelled, before its worker is killed."""
-
 BETWEEN_LOOKS = 0.1
 BETWEEN_LOOKS_AT_ALL = 0.25
 

@@ -19,7 +19,7 @@ from fleet.errors import PayloadError
 from fleet.executing import executing
 from fleet.worker.context import Context
 from fleet.worker.coroutines import until_told
-from fleet.worker.handlers import Handler
+from fleet.worker.handlers import Failed, Handler
 from fleet.worker.handlers.python import CONTEXT_NAME, mismatch
 
 Outcome = str | Failure | Withdrawal | None
@@ -62,20 +62,17 @@ class Execution:
         return execution.done(self.claimed, self.outcome, self.seconds, ago)
 
 
-def execute(
-    handler: Handler | None, claimed: ClaimedTask, context: Context, must_end: Callable[[], object] = lambda: None
-) -> Execution:
+def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Execution:
     """Execute a claimed task once; whatever its handler raises becomes a failure, never the worker's end.
 
     Args:
         handler: what executes it; None when this worker has none of that name.
         claimed: the task.
         context: for handlers that want it.
-        must_end: whether a coroutine is to be cancelled now.
     """
     worker = os.getpid()
     if handler is not None and handler.is_async:
-        execution = asyncio.run(until_told(execute_async(handler, claimed, context), must_end))
+        execution = asyncio.run(until_told(execute_async(handler, claimed, context), lambda: context.stop))
     else:
         execution = _execute(handler, claimed, context)
     if os.getpid() != worker:
@@ -141,6 +138,8 @@ def _raised(handler: Handler, arguments: dict[str, Any], error: BaseException, c
         return Withdrawal(TaskStatus.PENDING, f"its coroutine was cancelled: {context.stop_reason}")
     if isinstance(error, Signal):
         return _heeded(error)
+    if isinstance(error, Failed):
+        return error.failure
     return _failure(handler, arguments, error)
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from fleet.clock import boottime
 from fleet.domain.signals import StopReason
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
+from fleet.worker.enforcement import CANCEL_GRACE
 from fleet.worker.record import Ending, nanoseconds, now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Slot
-
-LAST_MOMENT = 2.0
-"""Seconds before the deadline of a drain at which a coroutine is cancelled, so that its worker can record that."""
+from fleet.worker.stop import Stop
 
 _PAGE_MB = resource.getpagesize() / 1_048_576
 
@@ -78,11 +77,24 @@ class Orders:
             return StopReason.DRAINING
         return None
 
-    def must_end(self, seat: Seat) -> StopReason | None:
-        """Return why the execution in a seat must end now: as `stop_reason`, but a drain waits for its deadline."""
-        reason = self.stop_reason(seat)
-        due = self._slot.drain_deadline - nanoseconds(LAST_MOMENT)
-        return None if reason is StopReason.DRAINING and now_ns() < due else reason
+    def stop(self, seat: Seat) -> Stop | None:
+        """Return why, and by when, the execution in a seat is to end now; None while it may go on.
+
+        A drain with a deadline asks at once (`stop_reason`); this waits until as long before the deadline as the
+        execution takes to end.
+        """
+        grace = seat.grace
+        match self.stop_reason(seat):
+            case StopReason.CANCELLED as reason:
+                return Stop(reason, seat.cancel_at / 1e9 + CANCEL_GRACE)
+            case StopReason.CLAIM_LOST as reason:
+                return Stop(reason, (seat.stop_at + grace) / 1e9)
+            case StopReason.TIMED_OUT as reason:
+                return Stop(reason, (seat.started + seat.timeout + grace) / 1e9, timeout=seat.timeout / 1e9)
+            case StopReason.DRAINING as reason if now_ns() >= self._slot.drain_deadline - grace:
+                return Stop(reason, self._slot.drain_deadline / 1e9)
+            case _:
+                return None
 
     def ending(self, executed: int) -> Ending:
         """Return why the worker is to end now, if it is.

@@ -26,6 +26,11 @@ class ClaimLost(Exception):
     """A completion found that its claim is gone: its handler's transaction must not commit."""
 
 
+def claim_name(incarnation: str, task_id: int, claim_token: int) -> str:
+    """Return a name for one execution, unlike that of any other: it begins with its worker's life."""
+    return f"{incarnation}.{task_id}.{claim_token}"
+
+
 class OwnTask:
     """The rows of a claimed task, as its handler may use them.
 
@@ -53,6 +58,12 @@ class OwnTask:
         self._manager: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
         self._opened_at = 0.0
+
+    @property
+    def claim(self) -> str:
+        """The name of the claim, as `claim_name` gives it."""
+        fence = self._claimed.fence
+        return claim_name(self._claimant.incarnation, fence.task_id, fence.claim_token)
 
     def progress(self, fraction: float | None, text: str | None) -> bool:
         """Store progress; return False when the claim is gone. Trouble with it never reaches the handler."""

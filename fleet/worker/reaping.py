@@ -39,11 +39,11 @@ class Exit:
         return f"exited with code {self.code}" if self.signal is None else f"died of signal {self.signal}"
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies (Linux), so that they are reaped."""
+def adopt_orphans(adopting: bool = True) -> None:
+    """Become the parent of descendants whose own parent dies (Linux), so that they are reaped; or cease to."""
     library = ctypes.CDLL(None)
     if hasattr(library, "prctl"):
-        library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        library.prctl(_PR_SET_CHILD_SUBREAPER, int(adopting), 0, 0, 0)
 
 
 def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:

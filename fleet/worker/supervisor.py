@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from fleet.clock import SystemClock, boottime
 from fleet.worker.children import Launcher
+from fleet.worker.descendants import end_commands_of
 from fleet.worker.enforcement import Verdict, interruption, kill_if, next_timeout, verdict
 from fleet.worker.group import Group
 from fleet.worker.loop import EXIT_REFUSED
@@ -165,6 +166,9 @@ class Supervisor:
         if ended.code == EXIT_REFUSED:
             self._exit_code = 1
         if not said_goodbye:
+            if self._settings.allow_shell:
+                # Before anybody can claim the task again, and before the place is filled.
+                end_commands_of(slot.incarnation, self._clock)
             death = autopsy(self._settings.worker_name(place.number), slot, sentence, ended)
             self._keeper.report(death)
             if reason is Reason.CRASH:

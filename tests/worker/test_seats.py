@@ -6,14 +6,15 @@ import pytest
 
 from fleet.domain.execution import Fence
 from fleet.domain.signals import StopReason
-from fleet.worker.enforcement import Verdict, next_timeout, verdict
-from fleet.worker.orders import LAST_MOMENT, Orders
+from fleet.worker.enforcement import CANCEL_GRACE, Verdict, next_timeout, verdict
+from fleet.worker.orders import Orders
 from fleet.worker.protocol import Reason
 from fleet.worker.reaping import Exit, autopsy
 from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board, Slot
+from fleet.worker.stop import Stop
 
 LEASE = 20.0
 MOMENT = 1
@@ -135,9 +136,9 @@ def test_a_worker_with_free_seats_is_not_idle(slot: Slot) -> None:
     assert judge(slot, late) == Verdict(Reason.WEDGED)
 
 
-@pytest.mark.parametrize(("before", "due"), [(LAST_MOMENT + 1, False), (LAST_MOMENT - 0.5, True)])
+@pytest.mark.parametrize(("before", "due"), [(6.0, False), (4.5, True)])
 def test_a_drain_asks_first(slot: Slot, before: float, due: bool) -> None:
-    """A drain with a deadline asks at once, and ends what can be cancelled shortly before the deadline."""
+    """A drain with a deadline asks at once, and ends what can be ended from within its grace before the deadline."""
     orders = Orders(SETTINGS, slot, -1, -1)
     seat = slot.seats[0]
     assert orders.stop_reason(seat) is None
@@ -145,7 +146,7 @@ def test_a_drain_asks_first(slot: Slot, before: float, due: bool) -> None:
     assert orders.stop_reason(seat) is None
     slot.drain_deadline = now_ns() + nanoseconds(before)
     assert orders.stop_reason(seat) is StopReason.DRAINING
-    assert orders.must_end(seat) == (StopReason.DRAINING if due else None)
+    assert orders.stop(seat) == (Stop(StopReason.DRAINING, slot.drain_deadline / 1e9) if due else None)
 
 
 def test_why_an_execution_is_to_stop(slot: Slot) -> None:
@@ -154,8 +155,10 @@ def test_why_an_execution_is_to_stop(slot: Slot) -> None:
     first, second = slot.seats[:2]
     slot.cancel(Fence(7, 3))
     slot.stop(Fence(8, 1))
-    assert [orders.must_end(first), orders.must_end(second)] == [StopReason.CANCELLED, StopReason.CLAIM_LOST]
+    assert orders.stop(first) == Stop(StopReason.CANCELLED, first.cancel_at / 1e9 + CANCEL_GRACE)
+    assert orders.stop(second) == Stop(StopReason.CLAIM_LOST, (second.stop_at + GRACE) / 1e9)
     third = begin(slot, Fence(9, 1))
     assert orders.stop_reason(third) is None
-    third.timeout = MOMENT
-    assert orders.must_end(third) is StopReason.TIMED_OUT
+    third.timeout = 1_000
+    ends = third.started + 1_000
+    assert orders.stop(third) == Stop(StopReason.TIMED_OUT, ends / 1e9, timeout=1e-6)
