@@ -234,8 +234,8 @@ def _new(
             for one in shown[:TASKS_SHOWN]
         ],
         "distinct_tasks": tasks,
-        "failed_recently": sum(case.recent.failed for case in cases),
-        "finished_recently": finished,
+        "failed_recently": int(sum(case.recent.failed for case in cases)),
+        "finished_recently": int(finished),
     }
     reason = f"{tasks} tasks failed here within the hour and were then done on {elsewhere}"
     return NewQuarantine(scope, subject, evidence, reason, ward.span(scope, subject))
