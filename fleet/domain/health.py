@@ -15,7 +15,7 @@ BEATS_UNTIL_WARNING = 2
 """Heartbeats without news that are a warning: one may be late by chance, jitter included."""
 
 METRICS_AGE = 60.0
-"""Seconds (or a lease, if longer) after which metrics tell nothing: they come with beats, and clocks differ a little."""
+"""Seconds (or a lease, if longer) after which metrics tell nothing: they come with beats, clocks differ a little."""
 
 LOAD_WARNING = 4.0
 """Load of the host in the last minute, for each CPU: above, whoever wants to run waits three turns of four. It never
@@ -33,8 +33,8 @@ worker that holds more than is left, since to replace the others would help nobo
 
 DISK_WARNING_PERCENT, DISK_FAILURE_PERCENT = 10.0, 2.0
 DISK_PLENTY_MB, DISK_FAILURE_MB = 10_240.0, 200.0
-"""Free space where database and logs lie: a share tells of a small disk, MiB of a large one. With plenty of MiB no share
-is worth a warning; below the failure the database may soon be unable to write at all."""
+"""Free space where database and logs lie: a share tells of a small disk, MiB of a large one. With plenty of MiB no
+share is worth a warning; below the failure the database may soon be unable to write at all."""
 
 LEAST_FINISHED = 5
 """Finished tasks below which a share of failed ones means nothing: one of two is chance."""
@@ -112,7 +112,10 @@ class Health:
         """What is not well, the worst first, in words."""
         order = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
         return tuple(
-            f"{name}: {check.text}" for wanted in order for name, check in self.checks.items() if check.verdict is wanted
+            f"{name}: {check.text}"
+            for wanted in order
+            for name, check in self.checks.items()
+            if check.verdict is wanted
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -352,7 +355,11 @@ def _disk(found: _Found) -> Check:
         verdicts.append(found.falling("disk", free, DISK_FAILURE_MB, DISK_FAILURE_MB))
     if percent is not None and (free is None or free < DISK_PLENTY_MB):
         verdicts.append(found.falling("disk", percent, DISK_WARNING_PERCENT, DISK_FAILURE_PERCENT))
-    shown = [f"{value:.{digits}f} {unit}" for value, digits, unit in ((free, 0, "MiB"), (percent, 1, "%")) if value is not None]
+    shown = [
+        f"{value:.{digits}f} {unit}"
+        for value, digits, unit in ((free, 0, "MiB"), (percent, 1, "%"))
+        if value is not None
+    ]
     return Check(max(verdicts, key=_WORST.index), f"{', '.join(shown)} free", free if free is not None else percent)
 
 

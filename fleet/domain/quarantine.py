@@ -179,7 +179,8 @@ def verdicts(ward: Ward) -> tuple[NewQuarantine, ...]:
 
     Nobody without whom a lane or a handler would have no worker that claims is among them.
     """
-    cases = [case for case in map(lambda worker: _case(ward, worker), suspects(ward)) if case and case.is_made(ward.now)]
+    found_cases = (_case(ward, worker) for worker in suspects(ward))
+    cases = [case for case in found_cases if case is not None and case.is_made(ward.now)]
     cases.sort(key=lambda case: (-case.tasks, case.worker.worker_id))
     found: list[NewQuarantine] = []
     left = ward.serving()
@@ -221,9 +222,7 @@ def _host_is_at_fault(cases: Sequence[_Case], members: Sequence[WorkerRecord], a
     )
 
 
-def _new(
-    ward: Ward, scope: Scope, subject: str, misfires: Sequence[Misfire], cases: Sequence[_Case]
-) -> NewQuarantine:
+def _new(ward: Ward, scope: Scope, subject: str, misfires: Sequence[Misfire], cases: Sequence[_Case]) -> NewQuarantine:
     tasks = len({misfire.task_id for misfire in misfires})
     finished = sum(case.recent.finished for case in cases)
     elsewhere = "other hosts" if scope is Scope.HOST else "other workers"
@@ -241,9 +240,7 @@ def _new(
     return NewQuarantine(scope, subject, evidence, reason, ward.span(scope, subject))
 
 
-def stay_served(
-    leaving: Sequence[WorkerRecord], claiming: Sequence[WorkerRecord], lanes: Iterable[Lane]
-) -> bool:
+def stay_served(leaving: Sequence[WorkerRecord], claiming: Sequence[WorkerRecord], lanes: Iterable[Lane]) -> bool:
     """Return whether all that `leaving` serve is served by others of `claiming`: every handler, and every lane."""
     names = {worker.worker_id for worker in leaving}
     others = [worker for worker in claiming if worker.worker_id not in names]

@@ -56,6 +56,7 @@ class Slot(Cells):
     cancel_at = Word(26)  # by the keeper, before the two that follow: when the end of an execution was asked for
     cancel_token = Word(27)
     cancel_task = Word(28)
+    replaced = Word(39)  # set to 1 by the keeper: end after the present task, another takes this place
 
     def __init__(self, cells: memoryview[int], base: int, outbox: memoryview[int], fd: int) -> None:
         super().__init__(cells, base)

@@ -193,9 +193,7 @@ def _workers_view(connection: Connection) -> str:
 
 def _earlier(name: str) -> Any:
     """Return an earlier migration, which is frozen too and has views that stay as they are."""
-    spec = importlib.util.spec_from_file_location(
-        f"fleet_migration_{name}", Path(__file__).with_name(f"{name}.py")
-    )
+    spec = importlib.util.spec_from_file_location(f"fleet_migration_{name}", Path(__file__).with_name(f"{name}.py"))
     if spec is None or spec.loader is None:
         raise SchemaMismatch(f"the migration {name} is missing: install sqlfleet again")
     module = importlib.util.module_from_spec(spec)
