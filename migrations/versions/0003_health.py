@@ -170,7 +170,7 @@ _WORKERS_TEXT = """
         w.host, w.pid, w.group_id, w.adapter_id, w.slots, w.capabilities_json, w.queues_json, w.handlers_json,
         w.tasks_done, w.tasks_failed, w.started_at, w.last_heartbeat, w.lease_expires_at, w.idle_since,
         w.terminating_at, w.drain_deadline_at, w.stopped_at, w.stop_reason, w.incarnation, w.version, w.log_path,
-        w.metadata_json, w.health, w.health_json
+        w.metadata_json, w.health, w.health_json AS health_checks_json
     FROM worker_registry w
     """
 
