@@ -11,6 +11,7 @@ from fleet.cli.common import DatabaseOption, JsonOption, opened, print_json, pri
 from fleet.cli.rows import group_row, plain
 from fleet.domain.durations import format_seconds
 from fleet.domain.group import GroupStatus
+from fleet.domain.health import verdicts_of
 from fleet.domain.worker import LIVE_STATUSES
 
 if TYPE_CHECKING:
@@ -65,10 +66,8 @@ def _health(row: Mapping[str, Any]) -> str | None:
     """Return how a worker is, with the names of the checks that it does not pass."""
     if row["health"] not in ("degraded", "unhealthy"):
         return None if row["health"] is None else str(row["health"])
-    checks = row["health_checks"] or {}
-    return (
-        f"{row['health']}: {', '.join(name for name, check in checks.items() if check['verdict'] in ('warn', 'fail'))}"
-    )
+    verdicts = verdicts_of(row["health_checks"])
+    return f"{row['health']}: {', '.join(name for name, verdict in verdicts.items() if verdict in ('warn', 'fail'))}"
 
 
 def worker_rows(storage: Storage) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import typer
 from fleet.cli.common import DatabaseOption, JsonOption, new_app, opened, print_json, print_table, stored_text
 from fleet.cli.quarantine import quarantine_row
 from fleet.cli.registry import worker_rows
+from fleet.domain.health import verdicts_of
 from fleet.domain.worker import LIVE_STATUSES, WorkerStatus
 from fleet.errors import ConflictError, NotFound
 
@@ -81,8 +82,8 @@ def _print_worker(document: dict[str, Any]) -> None:
     for name, value in shown.items():
         print(f"{name.ljust(width)}  {stored_text(value)}")
     print(f"{'health'.ljust(width)}  {document['health'] or '-'}")
-    checks = document["health_checks"] or {}
-    rows = [[name, check["verdict"], check["text"]] for name, check in checks.items()]
+    checks = document["health_checks"]
+    rows = [[name, verdict, checks[name].get("text")] for name, verdict in verdicts_of(checks).items()]
     if rows:
         print()
         print_table(["CHECK", "VERDICT", "WHY"], rows, widest=120)

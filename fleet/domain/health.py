@@ -109,14 +109,11 @@ class Health:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What is not well, the worst first, in words."""
-        order = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
-        return tuple(
-            f"{name}: {check.text}"
-            for wanted in order
-            for name, check in self.checks.items()
-            if check.verdict is wanted
-        )
+        """What is not well, the worst first, in words; where nothing is, what is not known."""
+        return self._of(Verdict.FAIL) + self._of(Verdict.WARN) or self._of(Verdict.UNKNOWN)
+
+    def _of(self, verdict: Verdict) -> tuple[str, ...]:
+        return tuple(f"{name}: {check.text}" for name, check in self.checks.items() if check.verdict is verdict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the value of `health_json`."""
@@ -149,11 +146,12 @@ def _status(verdicts: set[Verdict]) -> HealthStatus:
     return HealthStatus.UNKNOWN if Verdict.UNKNOWN in verdicts else HealthStatus.HEALTHY
 
 
-def verdicts_of(health_json: Mapping[str, Any]) -> dict[str, str]:
+def verdicts_of(health_json: Any) -> dict[str, str]:
     """Return the verdicts that a stored `health_json` holds; what is none is left out."""
+    checks = health_json if isinstance(health_json, Mapping) else {}
     return {
         name: check["verdict"]
-        for name, check in health_json.items()
+        for name, check in checks.items()
         if name in CHECKS and isinstance(check, dict) and isinstance(check.get("verdict"), str)
     }
 
