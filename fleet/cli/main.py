@@ -7,11 +7,38 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fleet.cli import batches, database, enqueue, handlers, limits, orders, pauses, queue, registry, schedules, upkeep
+from fleet.cli import (
+    batches,
+    database,
+    enqueue,
+    handlers,
+    limits,
+    orders,
+    pauses,
+    quarantine,
+    queue,
+    registry,
+    schedules,
+    upkeep,
+    workers,
+)
 from fleet.cli.common import new_app, run_command
 
 app = new_app("A worker fleet with nothing but a database between its parts.")
-for commands in (database, enqueue, queue, batches, pauses, limits, schedules, handlers, registry, upkeep):
+for commands in (
+    database,
+    enqueue,
+    queue,
+    batches,
+    pauses,
+    limits,
+    schedules,
+    handlers,
+    registry,
+    workers,
+    quarantine,
+    upkeep,
+):
     commands.add_commands(app)
 orders.add_commands(queue.task_app)
 

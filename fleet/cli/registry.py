@@ -11,8 +11,12 @@ from fleet.cli.common import DatabaseOption, JsonOption, opened, print_json, pri
 from fleet.cli.rows import group_row, plain
 from fleet.domain.durations import format_seconds
 from fleet.domain.group import GroupStatus
+from fleet.domain.health import verdicts_of
+from fleet.domain.worker import LIVE_STATUSES
 
 if TYPE_CHECKING:
+    from fleet.domain.worker import WorkerRecord
+    from fleet.monitoring.sight import Sight
     from fleet.monitoring.status import Status
     from fleet.storage.interfaces import Storage
 
@@ -28,21 +32,22 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """List workers: what they do, since when they were last heard of, where they log."""
+    """List workers: what they do, how they are, since when they were last heard of, where they log."""
     with opened(db_path, read_only=True) as storage:
-        rows = [row for row in _worker_rows(storage) if everything or row["state"] not in ("lost", "terminated")]
+        rows = [row for row in worker_rows(storage) if everything or row["state"] not in ("lost", "terminated")]
     if as_json:
         print_json(rows)
     elif not rows:
         print("no workers")
     else:
         print_table(
-            ["WORKER", "POOL", "STATE", "TASK", "BEAT", "HOST", "PID", "DONE", "FAILED", "LOG"],
+            ["WORKER", "POOL", "STATE", "HEALTH", "TASK", "BEAT", "HOST", "PID", "DONE", "FAILED", "LOG"],
             [
                 [
                     row["worker_id"],
                     row["pool"],
                     row["state"],
+                    _health(row),
                     row["current_task_id"],
                     format_seconds(max(0.0, row["heartbeat_age_seconds"])),
                     row["host"],
@@ -57,16 +62,32 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
         )
 
 
-def _worker_rows(storage: Storage) -> list[dict[str, Any]]:
-    """Return the view's rows; what this host knows of its processes corrects the state."""
+def _health(row: Mapping[str, Any]) -> str | None:
+    """Return how a worker is, with the names of the checks that it does not pass."""
+    if row["health"] not in ("degraded", "unhealthy"):
+        return None if row["health"] is None else str(row["health"])
+    verdicts = verdicts_of(row["health_checks"])
+    return f"{row['health']}: {', '.join(name for name, verdict in verdicts.items() if verdict in ('warn', 'fail'))}"
+
+
+def worker_rows(storage: Storage) -> list[dict[str, Any]]:
+    """Return the view's rows; what is known of processes at this moment corrects state and health."""
     from fleet.monitoring.observe import observe_workers
     from fleet.process import is_dead, is_moving
 
     sight = observe_workers(storage, is_dead, moving=is_moving, ended=True)
-    states = {(worker.worker_id, worker.incarnation): str(sight.state(worker)) for worker in sight.workers}
+    seen = {(worker.worker_id, worker.incarnation): _seen(sight, worker) for worker in sight.workers}
     rows = [plain(row) for row in storage.control.view("fleet_workers")]
     rows.sort(key=lambda row: str(row["worker_id"]))
-    return [{**row, "state": states.get((row["worker_id"], row["incarnation"]), row["state"])} for row in rows]
+    return [{**row, **seen.get((row["worker_id"], row["incarnation"]), {})} for row in rows]
+
+
+def _seen(sight: Sight, worker: WorkerRecord) -> dict[str, Any]:
+    state = {"state": str(sight.state(worker))}
+    if worker.status not in LIVE_STATUSES:
+        return state
+    health = sight.health(worker)
+    return {**state, "health": str(health.status), "health_checks": health.as_json()}
 
 
 def groups(everything: AllOption = False, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
@@ -115,6 +136,7 @@ def status(everything: AllOption = False, db_path: DatabaseOption = None, as_jso
 def _print_status(found: Status, database: str) -> None:
     print(f"{database}: {'healthy' if found.healthy else 'NOT HEALTHY'}")
     print(f"workers  {_counted(found.workers)}")
+    print(f"health   {_counted(found.health)}")
     print(f"groups   {_counted(found.groups)}")
     print(f"tasks    {_counted(found.tasks)}{_oldest(found)}")
     print(f"finished about {_counted(found.finished_10m)} in 10 minutes, {_counted(found.finished_24h)} in 24 hours")

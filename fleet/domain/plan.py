@@ -1,7 +1,8 @@
 """From a snapshot to a plan: supply, clamps, and who goes first. Pure; the scaler applies what comes out.
 
 Vocabulary: desired is what there should be; launching is ordered and not yet here; ready is here and believed;
-draining was told to go, and is neither supply nor surplus.
+draining was told to go, and is neither supply nor surplus. Nor is a worker in quarantine: another is started for it,
+and it stays for when it is released; only where nobody is wanted at all it goes too.
 """
 
 from __future__ import annotations
@@ -103,16 +104,22 @@ class _Supply:
     """Who counts: groups that replace within their target size, and workers that stand for themselves.
 
     A group counts for its target size, or for its ready workers where those are more: its target was lowered while
-    one that was to go had just begun a task, and it is still there to be chosen.
+    one that was to go had just begun a task, and it is still there to be chosen. Its workers in quarantine keep their
+    places in the target and count for nothing.
     """
 
     groups: list[GroupRecord]
     members: dict[str, list[WorkerRecord]]
     loose: list[WorkerRecord]
+    quarantined: list[WorkerRecord]
 
     def size(self, group: GroupRecord) -> int:
         """Return how many workers the group counts for."""
-        return max(group.target_size, len(self.members[group.group_id]))
+        return max(group.target_size - self.held(group), len(self.members[group.group_id]), 0)
+
+    def held(self, group: GroupRecord) -> int:
+        """Return how many places of the group workers in quarantine take."""
+        return sum(worker.group_id == group.group_id for worker in self.quarantined)
 
     @property
     def workers(self) -> list[WorkerRecord]:
@@ -130,9 +137,9 @@ def decide(snapshot: Snapshot) -> Plan:
     settings = snapshot.settings
     advice = policy(settings.policy)(snapshot, supply.total)
     desired, clamps = _clamped(advice.workers, settings)
-    reasons = [advice.reason, *clamps, *snapshot.notes]
+    reasons = [advice.reason, *clamps, *_quarantine_note(supply), *snapshot.notes]
     starts = _starts(snapshot, desired - supply.total, reasons)
-    shrink = _shrink(supply, supply.total - desired, snapshot.wanted)
+    shrink = _shrink(supply, supply.total - desired, snapshot.wanted, everybody=desired == 0)
     ready = len(supply.workers)
     return Plan(
         pool=snapshot.pool,
@@ -155,6 +162,11 @@ def decide(snapshot: Snapshot) -> Plan:
     )
 
 
+def _quarantine_note(supply: _Supply) -> list[str]:
+    number = len(supply.quarantined)
+    return [f"{number} in quarantine: neither supply nor surplus (see fleet quarantine list)"] if number else []
+
+
 def _stopping(snapshot: Snapshot) -> set[str]:
     return {group.group_id for group in snapshot.groups if group.status is GroupStatus.STOPPING}
 
@@ -171,10 +183,13 @@ def _draining(snapshot: Snapshot) -> int:
 
 def _supply(snapshot: Snapshot) -> _Supply:
     groups = [g for g in snapshot.groups if g.status in LIVE_GROUPS and g.group_id not in snapshot.dead_groups]
-    supply = _Supply(groups, {group.group_id: [] for group in groups}, [])
+    supply = _Supply(groups, {group.group_id: [] for group in groups}, [], [])
     stopping = _stopping(snapshot)
     for worker in _believed(snapshot):
         if worker.status is not WorkerStatus.ACTIVE or worker.group_id in stopping:
+            continue
+        if (worker.worker_id, worker.incarnation) in snapshot.quarantined:
+            supply.quarantined.append(worker)
             continue
         # Loose: its supervisor is gone, or it is of another language and stands alone.
         supply.members.get(worker.group_id or "", supply.loose).append(worker)
@@ -216,14 +231,18 @@ class _Shrink:
     drains: list[DrainWorker] = field(default_factory=list)
 
 
-def _shrink(supply: _Supply, surplus: int, wanted: Sequence[Lane]) -> _Shrink:
-    """Take `surplus` away: first launches that have not come up, then idle workers, then busy ones."""
+def _shrink(supply: _Supply, surplus: int, wanted: Sequence[Lane], *, everybody: bool) -> _Shrink:
+    """Take `surplus` away: first launches that have not come up, then idle workers, then busy ones.
+
+    With `everybody` those in quarantine go as well.
+    """
     sizes = {group.group_id: supply.size(group) for group in supply.groups}
     surplus = _withdraw_launches(supply, sizes, surplus)
     drains = _drains(supply, sizes, surplus, wanted)
-    shrink = _Shrink(drains=drains)
+    shrink = _Shrink(drains=[*drains, *(map(_drain, supply.quarantined) if everybody else ())])
     for group in supply.groups:
-        before, after = group.target_size, min(group.target_size, sizes[group.group_id])
+        held = 0 if everybody else supply.held(group)
+        before, after = group.target_size, min(group.target_size, sizes[group.group_id] + held)
         if after == before:
             continue
         if after == 0 and group.status in BOOTING:
@@ -254,7 +273,11 @@ def _drains(supply: _Supply, sizes: dict[str, int], surplus: int, wanted: Sequen
     for worker in chosen:
         if worker.group_id in sizes:
             sizes[worker.group_id] -= 1
-    return [DrainWorker(w.worker_id, w.incarnation, w.group_id, not _is_busy(w)) for w in chosen]
+    return [_drain(worker) for worker in chosen]
+
+
+def _drain(worker: WorkerRecord) -> DrainWorker:
+    return DrainWorker(worker.worker_id, worker.incarnation, worker.group_id, not _is_busy(worker))
 
 
 def _spare_first(candidates: Sequence[WorkerRecord], wanted: Sequence[Lane]) -> list[WorkerRecord]:

@@ -66,6 +66,7 @@ class Snapshot:
         adapter: the adapter that would start workers.
         gap: the last gap between maintenance passes.
         notes: reasons that the plan repeats.
+        quarantined: (worker id, incarnation) of those that claim nothing because tasks fail there.
         wanted: lanes in which tasks wait, or are due soon: who alone serves one is the last to go.
     """
 
@@ -82,3 +83,4 @@ class Snapshot:
     gap: Gap | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
     wanted: tuple[Lane, ...] = ()
+    quarantined: frozenset[tuple[str, str]] = frozenset()

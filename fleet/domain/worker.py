@@ -107,6 +107,8 @@ class WorkerRecord:
     version: str | None
     log_path: str | None
     metadata: Mapping[str, Any]
+    health: str | None = None
+    health_checks: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ def others(storage: Storage) -> Mapping[str, Prune]:
         "ticks": storage.schedules.prune,
         "batches": storage.rules.prune,
         "ledger": storage.control.prune,
+        "quarantines": storage.health.prune,
     }
 
 

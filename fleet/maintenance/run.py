@@ -11,6 +11,7 @@ from fleet import process
 from fleet.clock import Clock, SystemClock
 from fleet.domain.liveness import MAINTENANCE_INTERVAL
 from fleet.errors import DatabaseBusy
+from fleet.maintenance.health import care
 from fleet.maintenance.launches import fail_dead_launches
 from fleet.maintenance.pruning import others
 from fleet.storage.interfaces import Holder, MaintenancePass, ProvenDead, Storage
@@ -42,6 +43,7 @@ class MaintenanceReport:
         ticked: tasks that schedules enqueued.
         swept: tasks let go, or held back, that somebody's own SQL had left behind.
         pruned: rows deleted after their retention.
+        cared: one line per worker found unhealthy, restart ordered, quarantine begun or ended.
         errors: one line per step that failed; the other steps ran all the same.
     """
 
@@ -51,6 +53,7 @@ class MaintenanceReport:
     ticked: int = 0
     swept: int = 0
     pruned: int = 0
+    cared: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
 
@@ -101,11 +104,13 @@ class _Pass:
         swept = self._step("sweep", lambda: self.storage.queue.sweep(SWEEP_BATCH))
         failed = self._step("failed launches", lambda: fail_dead_launches(self.storage, self.proven_dead))
         expired = self._step("expire", lambda: self.storage.control.expire(self.current.gap, self.proven_dead))
+        cared = self._step("health", lambda: care(self.storage, self.current.gap, self.proven_dead))
         pruned = [self._step(f"prune {name}", prune) for name, prune in self._prunes()]
         self._step("trim", self.storage.trim)
         return MaintenanceReport(
             rescued=tuple(rescued or ()),
             expired=(*(failed or ()), *(expired or ())),
+            cared=tuple(cared or ()),
             advanced=advanced or 0,
             ticked=ticked or 0,
             swept=swept or 0,

@@ -1,8 +1,8 @@
 """What is wrong with a fleet, and what is worth knowing: sentences from a Sight. Pure.
 
 Liveness and backlog are separate: a task that nobody can run makes no worker unhealthy. What makes a fleet unhealthy:
-tasks wait and no worker is live (unless every pool was told to have none), a dead worker's task waits for rescue, or a
-pool that asks for workers has none because its launches fail.
+tasks wait and no worker is live (unless every pool was told to have none), a dead worker's task waits for rescue, a
+pool that asks for workers has none because its launches fail, or a live worker is unhealthy or in quarantine.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fleet.domain.group import GroupRecord, GroupStatus
 from fleet.domain.policies import fixed
 from fleet.domain.task import SHELL_TASK, QueueCounts
 from fleet.domain.worker import WorkerRecord
+from fleet.monitoring.ailments import degraded, unwell
 from fleet.monitoring.sight import Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
 from fleet.storage.interfaces import Pause
@@ -26,7 +27,7 @@ NOBODY_ASKS = "no pool says how many there should be"
 
 def problems(sight: Sight) -> tuple[str, ...]:
     """Return what makes the fleet unhealthy, in words."""
-    return (*_nobody_works(sight), *_unrescued(sight), *_launchless(sight), *_unreadable(sight))
+    return (*_nobody_works(sight), *_unrescued(sight), *_launchless(sight), *_unreadable(sight), *unwell(sight))
 
 
 def notes(sight: Sight) -> tuple[str, ...]:
@@ -35,6 +36,7 @@ def notes(sight: Sight) -> tuple[str, ...]:
         *_zero_on_purpose(sight),
         *_unoffered(sight),
         *_late(sight),
+        *degraded(sight),
         *_dead_and_idle(sight),
         *_failed_launches(sight),
         *_paused(sight),

@@ -47,6 +47,7 @@ def observe_workers(
         ),
         gap=storage.control.last_gap(),
         pools={pool.pool: pool.settings for pool in storage.control.pools()},
+        quarantines=storage.health.quarantines(),
     )
 
 

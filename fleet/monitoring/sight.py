@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.domain.group import GroupRecord
+from fleet.domain.health import Health, assess
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.liveness import Gap
 from fleet.domain.policies import fixed
+from fleet.domain.quarantine import Quarantine
 from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
@@ -36,6 +38,7 @@ class Sight:
         sizes: bytes by what takes them, where that is known.
         held: tasks that the limits of their keys hold back.
         paused_schedules: schedules whose ticks are left out now, by name.
+        quarantines: those that have not been released.
     """
 
     now: datetime
@@ -52,11 +55,21 @@ class Sight:
     sizes: Mapping[str, int] = field(default_factory=dict)
     held: int = 0
     paused_schedules: tuple[str, ...] = ()
+    quarantines: tuple[Quarantine, ...] = ()
 
     def state(self, worker: WorkerRecord) -> WorkerState:
         """Return how a worker is doing."""
         life = (worker.worker_id, worker.incarnation)
-        return state_of(worker, self.now, self.gap, life in self.dead, life in self.moving)
+        held = self.quarantine_of(worker) is not None
+        return state_of(worker, self.now, self.gap, life in self.dead, life in self.moving, held)
+
+    def quarantine_of(self, worker: WorkerRecord) -> Quarantine | None:
+        """Return the quarantine that is in force for a worker, its host's included."""
+        return next((one for one in self.quarantines if one.holds(self.now) and one.covers(worker)), None)
+
+    def health(self, worker: WorkerRecord) -> Health:
+        """Return how well a live worker is, by what is known at this moment."""
+        return assess(worker, self.now)
 
     def overdue(self, worker: WorkerRecord) -> bool:
         """Return whether a worker is past its lease, and believed only because its process is seen here."""

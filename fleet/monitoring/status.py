@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from fleet.domain.group import GroupStatus
+from fleet.domain.health import HealthStatus
 from fleet.domain.task import QueueCounts
-from fleet.domain.worker import WorkerRecord, WorkerStatus
+from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.findings import notes, problems
 from fleet.monitoring.sight import Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
@@ -64,6 +65,7 @@ class Status:
         problems: what is wrong, in words.
         notes: what is worth knowing and not wrong.
         workers: how many are in each state.
+        health: how many of the live ones are how well.
         groups: how many are in each status.
         tasks: how many are open, by status (all statuses, where finished ones were counted).
         oldest_waiting_seconds: how long the oldest pending task has waited.
@@ -81,6 +83,7 @@ class Status:
     problems: tuple[str, ...]
     notes: tuple[str, ...]
     workers: Mapping[str, int]
+    health: Mapping[str, int]
     groups: Mapping[str, int]
     tasks: Mapping[str, int]
     oldest_waiting_seconds: float | None
@@ -107,6 +110,10 @@ def status_of(sight: Sight) -> Status:
         problems=wrong,
         notes=notes(sight),
         workers={**dict.fromkeys(map(str, WorkerState), 0), **Counter(str(sight.state(one)) for one in sight.workers)},
+        health={
+            **dict.fromkeys(map(str, HealthStatus), 0),
+            **Counter(str(sight.health(worker).status) for worker in sight.live()),
+        },
         groups={**dict.fromkeys(map(str, GroupStatus), 0), **Counter(str(group.status) for group in sight.groups)},
         tasks=_tasks(sight),
         oldest_waiting_seconds=_oldest_waiting(sight),
@@ -148,5 +155,6 @@ def _tasks(sight: Sight) -> Mapping[str, int]:
 
 def _pool(sight: Sight, name: str) -> PoolStatus:
     settings = sight.pools[name]
-    live = sum(1 for worker in sight.live() if worker.pool == name and worker.status is WorkerStatus.ACTIVE)
+    apart = (WorkerState.DRAINING, WorkerState.QUARANTINED)
+    live = sum(1 for worker in sight.live() if worker.pool == name and sight.state(worker) not in apart)
     return PoolStatus(name, settings.policy, desired(settings), live)

@@ -103,7 +103,7 @@ def run_pass(scaler: Scaler, pool: str, change: SettingsChange) -> PassReport:
         DatabaseError: the database could not be read or written; what was not written yet is left to the next pass.
     """
     control = scaler.storage.control
-    checked(change, _stored(scaler, pool))
+    checked(pool, change, _stored(scaler, pool))
     current = control.begin_pass(pool, _holder(), change, LEASE, scaler.proven_dead)
     reach("scaler.begun")
     report = PassReport(pool, current.held, current.holder, _names(current.changed, change))
@@ -129,7 +129,7 @@ def preview(scaler: Scaler, pool: str, change: SettingsChange) -> Plan:
         DatabaseError: the database could not be read.
     """
     stored = _stored(scaler, pool)
-    settings = applied_to(stored or NEW_POOL, checked(change, stored))
+    settings = applied_to(stored or NEW_POOL, checked(pool, change, stored))
     return decide(observe(scaler, pool, settings))
 
 

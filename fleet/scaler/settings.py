@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from fleet.domain.policies import policy
+from fleet.domain.policies import fixed, policy
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
 from fleet.storage.interfaces import SettingsChange
@@ -41,8 +41,8 @@ def check_given(change: SettingsChange) -> None:
     _check_clamps(change.min_workers or 0, change.max_workers)
 
 
-def checked(change: SettingsChange, stored: PoolSettings | None) -> SettingsChange:
-    """Return `change` when it makes sense on top of what is stored.
+def checked(pool: str, change: SettingsChange, stored: PoolSettings | None) -> SettingsChange:
+    """Return `change` when it makes sense on top of what is stored for the pool.
 
     Raises:
         UsageError: a number that cannot be meant, a minimum above the maximum, `fixed` without a target.
@@ -50,7 +50,9 @@ def checked(change: SettingsChange, stored: PoolSettings | None) -> SettingsChan
     check_given(change)
     result = applied_to(stored or NEW_POOL, change)
     _check_clamps(result.min_workers, result.max_workers)
-    if result.policy == "fixed" and "target_workers" not in result.settings:
+    if result.policy == "fixed" and fixed.SETTING not in result.settings:
+        if stored is not None and stored.policy == "fixed":
+            raise UsageError(f"pool {pool}: {fixed.unreadable(result.settings)}")
         raise UsageError("policy fixed needs a number: give --target-workers N")
     return change
 

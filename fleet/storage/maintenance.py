@@ -165,9 +165,13 @@ def _lose(transaction: Transaction, seen: WorkerRecord) -> str:
     ):
         return ""
     tasks = rescue_held(transaction, seen.worker_id, seen.incarnation, reason)
-    verdict = f"{reason}; tasks rescued: {list(tasks) if tasks else 'none'}"
+    verdict = f"{reason}; tasks rescued: {_reassigned(tasks)}"
     record_event(transaction, "worker_lost", seen.worker_id, verdict)
     return verdict
+
+
+def _reassigned(tasks: tuple[int, ...]) -> str:
+    return f"{list(tasks)}, reassigned to whoever claims them next while they have attempts" if tasks else "none"
 
 
 def _rescue_orphans(transaction: Transaction, worker_id: str, incarnation: str) -> str:
@@ -177,7 +181,7 @@ def _rescue_orphans(transaction: Transaction, worker_id: str, incarnation: str) 
     tasks = rescue_held(transaction, worker_id, incarnation, reason)
     if not tasks:
         return ""
-    verdict = f"{reason}; tasks rescued: {list(tasks)}"
+    verdict = f"{reason}; tasks rescued: {_reassigned(tasks)}"
     record_event(transaction, "tasks_rescued", worker_id, verdict)
     return verdict
 

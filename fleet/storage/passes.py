@@ -97,6 +97,11 @@ _DECIDE = Statement(
     RETURNING decision_id"""
 )
 
+_QUARANTINED = Statement(
+    """SELECT w.worker_id, w.incarnation FROM quarantine z JOIN worker_registry w
+        ON z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END
+    WHERE z.released_at IS NULL AND z.until > :now AND w.status IN ('active', 'terminating')"""
+)
 _IS_IDLE = Statement(
     """SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM work_queue
     WHERE worker = :worker AND status = 'running' AND incarnation = :incarnation)"""
@@ -242,9 +247,17 @@ def snapshot(
         running=running,
         adapter=_adapter(transaction, pool, settings.version, adapter_id),
         gap=gap,
+        quarantined=_quarantined(transaction),
         wanted=tuple(
             lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
         ),
+    )
+
+
+def _quarantined(transaction: Transaction) -> frozenset[tuple[str, str]]:
+    """Return (worker id, incarnation) of those that claim nothing because they, or their hosts, are in quarantine."""
+    return frozenset(
+        (worker, incarnation) for worker, incarnation in transaction.rows(_QUARANTINED, now=transaction.now)
     )
 
 

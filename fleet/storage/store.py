@@ -1,4 +1,4 @@
-"""The SQL store: one database, its three facets."""
+"""The SQL store: one database, its facets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from fleet.errors import DatabaseMissing
 from fleet.storage import schema, upkeep
 from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
+from fleet.storage.health import SqlHealthRecords
 from fleet.storage.interfaces import Watch
+from fleet.storage.orders import SqlWorkerOrders
 from fleet.storage.queue.rules import SqlQueueRules
 from fleet.storage.queue.work_queue import SqlWorkQueue
 from fleet.storage.registration import SqlRegistration
@@ -42,6 +44,8 @@ class SqlStorage:
         self.rules = SqlQueueRules(database)
         self.schedules = SqlSchedules(database)
         self.control = SqlControlPlane(database)
+        self.health = SqlHealthRecords(database)
+        self.orders = SqlWorkerOrders(database)
 
     @classmethod
     def open(cls, location: Location, *, create: bool, adopt: bool, read_only: bool, clock: Clock) -> SqlStorage:

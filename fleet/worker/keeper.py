@@ -17,6 +17,7 @@ from fleet.worker.beats import Heartbeats
 from fleet.worker.claims import LearnedLanes
 from fleet.worker.contact import introduce
 from fleet.worker.duties import Duties
+from fleet.worker.errands import Errands
 from fleet.worker.glances import Glances
 from fleet.worker.patience import TROUBLE, patiently
 from fleet.worker.protocol import Channels, Link
@@ -110,6 +111,7 @@ class Keeper:
         self._watch = watch
         self._beats = Heartbeats(settings, self._board, self._channels, self._storage)
         self._batches = BatchWatch(settings, self._board, self._storage.queue)
+        self._errands = Errands(settings, self._board, self._channels, self._storage)
         self._glances = Glances(settings, self._board, self._storage)
         self._upkeep = Upkeep(self._storage, self._board, self._beat_if_due)
         self._waker = Waker(self._board, self._channels, self._storage, watch, lanes)
@@ -158,6 +160,7 @@ class Keeper:
             self._upkeep.put_off()
             return
         self._told.write_counts(self._storage)
+        self._errands.run()
         asked = boottime()
         orders = self._storage.control.beat_group(self._settings.group_id, self._group)
         self._tell_orders(orders, "target", asked)

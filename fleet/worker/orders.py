@@ -62,8 +62,8 @@ class Orders:
 
     @property
     def told_to_stop(self) -> bool:
-        """Whether an order to drain is in force: nothing further is begun."""
-        return self._signalled or self.alone or self._slot.drain != 0
+        """Whether an order to drain, or to make room for another, is in force: nothing further is begun."""
+        return self._signalled or self.alone or self._slot.drain != 0 or self._slot.replaced != 0
 
     def stop_reason(self, seat: Seat) -> StopReason | None:
         """Return why the execution in a seat should end early, None while it should go on."""
@@ -109,7 +109,7 @@ class Orders:
         if self._signalled:
             # Nobody said that the group is to be smaller: the supervisor puts another worker into this place.
             return Ending.SIGNALLED
-        return Ending.RECYCLED if self._has_served(executed) else Ending.NONE
+        return Ending.RECYCLED if self._slot.replaced or self._has_served(executed) else Ending.NONE
 
     def _has_served(self, executed: int) -> bool:
         settings = self._settings

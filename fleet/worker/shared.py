@@ -47,6 +47,7 @@ class Slot(Cells):
     _outbox_used = Word(23)
     _incarnation_high = Word(24)
     _incarnation_low = Word(25)
+    replaced = Word(26)  # set to 1 by the keeper: end after the present task, another takes this place
 
     def __init__(
         self, cells: memoryview[int], base: int, seats: tuple[Seat, ...], outbox: memoryview[int], fd: int

@@ -49,7 +49,7 @@ class Upkeep:
             # would count as a gap in which nobody watched, and forgive whoever is lost for another lease.
             self.due_at = boottime() + MAINTENANCE_INTERVAL / 4
             return
-        for line in (*report.rescued, *report.expired):
+        for line in (*report.rescued, *report.expired, *report.cared):
             _log.warning("%s", line)
         for line in report.errors:
             _log.error("%s", line)

@@ -16,7 +16,8 @@ from fleet.maintenance.run import ADVANCE_BATCH, PRUNE_BATCH, TIME_PER_STEP
 from fleet.storage.interfaces import Holder, MaintenancePass
 
 HOLDER = Holder("here:1", ProcessIdentity())
-STEPS = ["rescue", "advance", "tick", "sweep", "expire", "tasks", "workers", "ticks", "batches", "ledger"]
+STEPS = ["rescue", "advance", "tick", "sweep", "expire", "orders"]
+STEPS += ["tasks", "workers", "ticks", "batches", "ledger", "quarantines"]
 
 
 @dataclass
@@ -63,6 +64,14 @@ class PlayedStorage:
     def registry(self) -> Any:
         return _Facet(self, "workers")
 
+    @property
+    def health(self) -> Any:
+        return _Facet(self, "quarantines")
+
+    @property
+    def orders(self) -> Any:
+        return _Orders(self)
+
     def now(self) -> datetime:
         return self.clock.now()
 
@@ -106,12 +115,32 @@ class _Facet:
     def groups(self, **_: Any) -> tuple[()]:
         return ()
 
+    def list(self, _: Any) -> tuple[()]:
+        return ()
+
+    def release_overdue(self) -> tuple[()]:
+        return ()
+
+    def record(self, _: Any) -> tuple[()]:
+        return ()
+
+    def quarantines(self, **_: Any) -> tuple[()]:
+        return ()
+
     def expire(self, gap: Any, dead: Any) -> tuple[str, ...]:
         return ("a command",) * self.store.take("expire", 10)
 
     def prune(self, older_than: float, limit: int) -> int:
         assert older_than == self.store.retention
         return self.store.take(self.pruned, limit)
+
+
+@dataclass
+class _Orders:
+    store: PlayedStorage
+
+    def expire(self) -> tuple[str, ...]:
+        return ("an order",) * self.store.take("orders", 10)
 
 
 def run(store: PlayedStorage) -> MaintenanceReport:
@@ -150,6 +179,7 @@ def test_a_failing_step_does_not_stop_the_others(store: PlayedStorage, step: str
     (error,) = report.errors
     assert "ValueError: a broken row" in error
     done = len(report.rescued) + report.advanced + report.ticked + report.swept + len(report.expired) + report.pruned
+    done += len(report.cared)
     assert done == len(STEPS) - 1
 
 
@@ -188,4 +218,4 @@ def test_without_retention_nothing_is_pruned(store: PlayedStorage) -> None:
     store.retention = None
     store.todo = dict.fromkeys(STEPS, 1)
     assert run(store).pruned == 0
-    assert store.calls == [*STEPS[:5], "trim", "end"]
+    assert store.calls == [*STEPS[:6], "trim", "end"]

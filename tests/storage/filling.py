@@ -21,7 +21,9 @@ def sample(table: Table) -> dict[str, Any]:
         if column.server_default is not None and "check" in column.info:
             values[column.name] = str(getattr(column.server_default, "arg", ""))
     special: dict[str, dict[str, Any]] = {
-        "worker_registry": {"heartbeat_interval_seconds": 5, "lease_seconds": 20},
+        "worker_registry": {"heartbeat_interval_seconds": 5, "lease_seconds": 20, "health": "healthy"},
+        "worker_command": {"kind": "restart"},
+        "quarantine": {"scope": "worker"},
         "claim_lane": {"capability_key": "{}"},
         "work_queue": {"dedupe_scope": "open"},
         "work_attempt": {"outcome": "failed"},

@@ -26,7 +26,10 @@ NEW_TABLES = {
     "queue_setting",
     "limit_setting",
     "limit_state",
+    "worker_command",
+    "quarantine",
 }
+NEW_COLUMNS = ("dedupe_scope", "sweep_lane", "sweep_id", "health", "health_json")
 
 
 def core(store: Storage) -> Database:
@@ -61,7 +64,7 @@ def contents(store: Storage) -> dict[str, list[Any]]:
     with store.transaction() as transaction:
         return {
             table.name: [
-                {name: value for name, value in each.items() if name not in ("dedupe_scope", "sweep_lane", "sweep_id")}
+                {name: value for name, value in each.items() if name not in NEW_COLUMNS}
                 for each in transaction.connection.execute(text(f"SELECT * FROM {table.name}")).mappings()
             ]
             for table in TABLES
@@ -80,7 +83,7 @@ def test_an_upgrade_keeps_every_row(first: Storage) -> None:
     before = contents(first)
     assert schema.upgrade(core(first))
     assert contents(first) == before
-    assert (schema.current(core(first)), oldest_reader(first)) == ("0002", "0002")
+    assert (schema.current(core(first)), oldest_reader(first)) == (schema.REVISION, schema.REVISION)
 
 
 def test_an_upgrade_says_of_old_tasks_what_their_key_meant(first: Storage) -> None:
@@ -117,7 +120,7 @@ def test_down_and_up_again_keeps_what_both_schemas_hold(own_database: Storage) -
     with own_database.transaction() as transaction:
         fill(transaction.connection)
     before = contents(own_database)
-    execute(own_database, "INSERT INTO fleet_meta (name, value) VALUES ('oldest_reader', '0002')")
+    execute(own_database, "INSERT INTO fleet_meta (name, value) VALUES ('oldest_reader', '0003')")
     schema.downgrade(core(own_database), "0001")
     assert oldest_reader(own_database) == "0001"
     with own_database.transaction() as transaction:
@@ -156,7 +159,7 @@ def test_a_downgrade_refuses_what_the_older_schema_cannot_hold(own_database: Sto
     with pytest.raises(SchemaMismatch, match=what) as refused:
         schema.downgrade(core(own_database), "0001")
     assert "\n" not in str(refused.value)
-    assert (schema.current(core(own_database)), oldest_reader(own_database)) == ("0002", "0002")
+    assert (schema.current(core(own_database)), oldest_reader(own_database)) == (schema.REVISION, schema.REVISION)
     assert contents(own_database) == before
     execute(own_database, "UPDATE work_queue SET status = 'cancelled'")
     schema.downgrade(core(own_database), "0001")

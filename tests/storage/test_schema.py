@@ -39,6 +39,7 @@ EXPLICIT: dict[str, dict[str, Any]] = {
     "ck_worker_registry_lease": {"heartbeat_interval_seconds": 5, "lease_seconds": 14.9},
     "ck_worker_registry_heartbeat": {"heartbeat_interval_seconds": 0},
     "ck_worker_registry_slots": {"slots": 0},
+    "ck_quarantine_released": {"released_by": None},
     "ck_work_queue_counts": {"attempt": -1},
     "ck_work_queue_max_attempts": {"max_attempts": 0},
     "ck_work_queue_timeout": {"timeout_seconds": 0},

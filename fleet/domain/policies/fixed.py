@@ -22,12 +22,14 @@ def advise(snapshot: Snapshot, supply: int) -> Advice:
 
 def target(settings: Mapping[str, Any]) -> int | None:
     """Return the number of workers in a pool's settings; None when what stands there is none."""
-    value = settings.get(SETTING, 0)
+    value = settings.get(SETTING, -1)
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     return int(value) if whole and not isinstance(value, bool) and value >= 0 else None
 
 
 def unreadable(settings: Mapping[str, Any]) -> str:
-    """Return what is wrong with a setting that is no number, and what to do."""
+    """Return what is wrong with a setting that is missing or no number, and what to do."""
+    if SETTING not in settings:
+        return f"its setting {SETTING} is missing: set it with fleet-scaler --target-workers N"
     value = f"{settings.get(SETTING)!r:.50}"
     return f"its setting {SETTING} is {value}, which is no number: set it with fleet-scaler --target-workers N"

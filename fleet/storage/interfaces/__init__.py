@@ -19,6 +19,7 @@ from fleet.storage.interfaces.control import (
     ScalerPass,
     SettingsChange,
 )
+from fleet.storage.interfaces.health import HealthChange, HealthRecords, WorkerOrders
 from fleet.storage.interfaces.queue import NEWEST_TASKS, WorkQueue
 from fleet.storage.interfaces.registration import ALL_WORKERS, ProvenDead, RegistrationBackend
 from fleet.storage.interfaces.rules import LimitUse, Pause, QueueRules
@@ -31,6 +32,9 @@ __all__ = [
     "ALL_WORKERS",
     "ProvenDead",
     "RegistrationBackend",
+    "HealthChange",
+    "HealthRecords",
+    "WorkerOrders",
     "NEWEST_TASKS",
     "WorkQueue",
     "Applied",

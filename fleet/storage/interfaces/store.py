@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from fleet.storage.interfaces.control import ControlPlane
+from fleet.storage.interfaces.health import HealthRecords, WorkerOrders
 from fleet.storage.interfaces.queue import WorkQueue
 from fleet.storage.interfaces.registration import RegistrationBackend
 from fleet.storage.interfaces.rules import QueueRules
@@ -35,7 +36,7 @@ class Watch(Protocol):
 
 
 class Storage(Protocol):
-    """One database: its three facets, and transactions that span them."""
+    """One database: its facets, and transactions that span them."""
 
     @property
     def registry(self) -> RegistrationBackend:
@@ -56,6 +57,14 @@ class Storage(Protocol):
     @property
     def control(self) -> ControlPlane:
         """Pools, groups, commands, maintenance."""
+
+    @property
+    def health(self) -> HealthRecords:
+        """How workers are, and quarantines."""
+
+    @property
+    def orders(self) -> WorkerOrders:
+        """Orders to single workers."""
 
     @property
     def url(self) -> str:

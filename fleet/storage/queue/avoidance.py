@@ -13,8 +13,11 @@ _LANE = Statement(
     FROM work_queue q JOIN claim_lane l ON l.lane_id = q.lane_id WHERE q.id = :id"""
 )
 _OTHERS = Statement(
-    """SELECT worker_id, handlers_json, queues_json, capabilities_json FROM worker_registry
-    WHERE status = 'active' AND worker_id <> :worker AND lease_expires_at > :now LIMIT 200"""
+    """SELECT worker_id, handlers_json, queues_json, capabilities_json FROM worker_registry w
+    WHERE status = 'active' AND worker_id <> :worker AND lease_expires_at > :now
+        AND NOT EXISTS (SELECT 1 FROM quarantine z WHERE z.released_at IS NULL AND z.until > :now
+            AND z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END)
+    LIMIT 200"""
 )
 
 

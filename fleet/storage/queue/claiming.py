@@ -70,7 +70,10 @@ _ANY = Statement(
     ),
 )
 
-_STANDING_TEXT = """SELECT w.status, w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :now,
+# Who is in quarantine, or whose host is, gets nothing. The index of open ones is empty as a rule.
+_STANDING_TEXT = """SELECT w.status, w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :now
+        AND NOT EXISTS (SELECT 1 FROM quarantine z WHERE z.released_at IS NULL AND z.until > :now
+            AND z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END),
     (SELECT {collect}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue
      WHERE s.paused AND (s.paused_until IS NULL OR s.paused_until > :now))
     FROM worker_registry w WHERE w.worker_id = :worker AND w.incarnation = :incarnation"""
@@ -102,7 +105,7 @@ class Standing:
 
     Attributes:
         status: its stored status; None when the registry does not know this incarnation.
-        may_claim: whether it is active, not paused, and within its lease.
+        may_claim: whether it is active, not paused, not in quarantine, and within its lease.
         paused_lanes: lanes of queues that are paused now.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fleet.storage.tables.columns import metadata
 from fleet.storage.tables.fleet import fleet_event, fleet_meta, maintenance, work_minute
+from fleet.storage.tables.health import quarantine, worker_command
 from fleet.storage.tables.queue import DEDUPE_OPEN, claim_lane, work_payload, work_queue
 from fleet.storage.tables.registry import worker_registry
 from fleet.storage.tables.rules import (
@@ -32,6 +33,7 @@ __all__ = [
     "limit_state",
     "maintenance",
     "metadata",
+    "quarantine",
     "queue_setting",
     "scaling_decision",
     "scheduler",
@@ -47,6 +49,7 @@ __all__ = [
     "work_schedule_tick",
     "work_step",
     "worker_adapter",
+    "worker_command",
     "worker_group",
     "worker_registry",
 ]

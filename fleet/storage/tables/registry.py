@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, CheckConstraint, Column, Float, Integer, String, text
 
+from fleet.domain.health import HealthStatus
 from fleet.domain.worker import WorkerStatus
-from fleet.storage.tables.columns import process_columns, status, table
+from fleet.storage.tables.columns import process_columns, status, table, values_of
 from fleet.storage.types import BigId, JsonText, UtcTime
 
 worker_registry = table(
@@ -39,6 +40,8 @@ worker_registry = table(
     Column("stopped_at", UtcTime),
     Column("stop_reason", String),
     Column("log_path", String),
+    Column("health", String, info={"check": f"health IS NULL OR health IN ({values_of(HealthStatus)})"}),
+    Column("health_json", JsonText),
     CheckConstraint("lease_seconds >= 3 * heartbeat_interval_seconds", name="lease"),
     CheckConstraint("heartbeat_interval_seconds > 0", name="heartbeat"),
     CheckConstraint("slots >= 1", name="slots"),

@@ -36,6 +36,9 @@ work_attempt = table(
     Column("ended_at", UtcTime, nullable=False),
 )
 
+# What a worker failed lately, asked only of one that fails too often.
+Index("ix_work_attempt_worker", work_attempt.c.worker, work_attempt.c.ended_at)
+
 # No foreign keys: either end may be pruned before the other.
 work_dependency = table(
     "work_dependency",
