@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
 import os
 import sys
 import threading
@@ -20,13 +21,14 @@ from fleet.process import identify
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
-from fleet.worker.journal import open_journal
+from fleet.worker.journal import SUPERVISOR, open_journal
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
 from fleet.worker.shared import Board
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
+_log = logging.getLogger("fleet.supervisor")
 _DESCRIPTION = (
     "Execute tasks of the queue until told to stop. SIGTERM or ^C finishes what runs and ends; a second one gives it "
     "back to the queue."
@@ -86,7 +88,7 @@ def _start(options: Mapping[str, Any]) -> int:
         **setting_values(options),
     )
     _check_database(location)
-    open_journal(settings.worker_id)
+    open_journal(settings.worker_id, SUPERVISOR, as_json=settings.log_json)
     try:
         return _supervise(settings, _resources(location, settings))
     except OSError as error:
@@ -139,10 +141,11 @@ def _supervise(settings: WorkerSettings, resources: Resources) -> int:
     group = Group(settings, board, Channels.open(board.fd, settings.processes), identify(), resources)
     threads = _threads()
     resources.preload()
-    supervisor = Supervisor(group, say=note)
+    say = _log.info if settings.log_json else note
+    supervisor = Supervisor(group, say)
     launcher: Launcher
     if threads > 1:
-        note(
+        say(
             f"importing the task modules started {threads - 1} threads: workers are spawned instead of forked, "
             "which is slower and takes more memory; start threads inside tasks to avoid it"
         )

@@ -214,15 +214,19 @@ class Claims:
             claimed = execution.claimed
             if claimed.fence not in accepted and position >= taken:
                 _log.warning(
-                    "claim %d of task %d was lost: its result is dropped", claimed.claim_token, claimed.task_id
+                    "claim %d of task %d was lost: its result is dropped",
+                    claimed.claim_token,
+                    claimed.task_id,
+                    extra={"task_id": claimed.task_id},
                 )
                 continue
             self.tally.add(execution)
             self._count(execution)
 
     def _count(self, execution: Execution) -> None:
-        if execution.failed:
+        if isinstance(execution.outcome, Failure):
             self._slot.failed += 1
+            _tell_failure(execution.claimed, execution.outcome)
         elif execution.succeeded:
             self._slot.done += 1
 
@@ -291,3 +295,17 @@ class Claims:
             self._queue.release(self._membership.claimant.incarnation, fences, interrupted=False, reason=reason)
         except TROUBLE as error:
             _log.warning("giving back %d tasks failed: %s", len(fences), error)
+
+
+def _tell_failure(claimed: ClaimedTask, failure: Failure) -> None:
+    """Log that an attempt has failed; not in the exception's words, which may be those of the payload."""
+    _log.warning(
+        "task %d (%s) failed: %s, attempt %d of %d%s",
+        claimed.task_id,
+        claimed.task,
+        failure.kind,
+        claimed.attempt,
+        claimed.max_attempts,
+        "" if claimed.has_attempts_left and not failure.final else ", for good",
+        extra={"task_id": claimed.task_id},
+    )

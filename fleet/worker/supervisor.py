@@ -144,7 +144,8 @@ class Supervisor:
         if place.sentence is not None:
             name = self._settings.worker_name(place.number)
             task_id = slot.seats[place.sentence.seat or 0].task_id
-            _log.warning("killed worker %s, task %d: %s", name, task_id, place.sentence.reason)
+            reason = place.sentence.reason
+            _log.warning("killed worker %s, task %d: %s", name, task_id, reason, extra={"task_id": task_id or None})
 
     def _reap(self) -> None:
         for ended in reap(self._is_own):
@@ -172,7 +173,14 @@ class Supervisor:
             death = autopsy(self._settings.worker_name(place.number), slot, sentence, ended)
             self._keeper.report(death)
             if reason is Reason.CRASH:
-                _log.warning("worker %s (pid %d) %s, task %d", death.worker_id, ended.pid, ended.manner, death.task_id)
+                _log.warning(
+                    "worker %s (pid %d) %s, task %d",
+                    death.worker_id,
+                    ended.pid,
+                    ended.manner,
+                    death.task_id,
+                    extra={"task_id": death.task_id or None},
+                )
         slot.phase = Phase.VACANT
         slot.idle = 0
 

@@ -346,3 +346,22 @@ def child_codes(ctx: Context) -> dict[str, Any]:
     found = record(ctx)
     codes = [subprocess.run(["sh", "-c", f"exit {code}"], check=False).returncode for code in range(1, 20)]
     return {**found, "codes": codes}
+
+
+@app.task()
+def log_and_fail(ctx: Context, text: str) -> None:
+    """Log a line of its own, and fail with the payload in the message."""
+    record(ctx)
+    ctx.log.warning("row of task", extra={"length": len(text)})
+    raise ValueError(f"cannot use {text}")
+
+
+@app.task()
+async def log_async(ctx: Context, gate: str) -> dict[str, Any]:
+    """Log before and after a wait, beside others."""
+    found = record(ctx)
+    ctx.log.info("before")
+    while not _gate(gate).exists():
+        await asyncio.sleep(0.01)
+    ctx.log.info("after")
+    return found
