@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fleet.cgroup import memory_group
 from fleet.cli.common import new_app, note, run_command
 from fleet.cli.options import OPTIONS, Kind, WorkerOption, setting_values
 from fleet.config import DATABASE_VARIABLE, Location, locate
@@ -133,6 +134,11 @@ def _preload() -> None:
     import fleet.storage.store
     import fleet.worker.keeper
     import fleet.worker.loop  # noqa: F401
+    from fleet.worker.metrics import host_facts
+
+    # Read once, with all that reads it: a process that measures for itself would hold a copy of its own.
+    host_facts()
+    memory_group()
 
 
 def _supervise(settings: WorkerSettings, resources: Resources) -> int:

@@ -56,6 +56,7 @@ class WorkerRegistration:
         version: the release that it runs.
         log_path: where its log goes, if to a file.
         metadata: anything JSON.
+        resources: what it has to work with, such as CPUs and memory.
     """
 
     worker_id: str
@@ -73,6 +74,7 @@ class WorkerRegistration:
     version: str | None = None
     log_path: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    resources: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class WorkerRecord:
     version: str | None
     log_path: str | None
     metadata: Mapping[str, Any]
+    resources: Mapping[str, Any] = field(default_factory=dict)
     health: str | None = None
     health_checks: Mapping[str, Any] = field(default_factory=dict)
 

@@ -78,6 +78,11 @@ class SqlStorage:
         return self._location.shown
 
     @property
+    def folder(self) -> Path | None:
+        """Where the database's file lies."""
+        return None if self._location.path is None else self._location.path.parent
+
+    @property
     def tolerates_slow_writes(self) -> bool:
         """Whether a read of its own row may stand for a beat that waits: one file has one writer at a time."""
         return self._location.url.startswith("sqlite")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fleet import process
+from fleet.clock import SystemClock
 from fleet.domain.execution import Fence
 from fleet.domain.worker import Beat, BeatReply, WorkerStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
+from fleet.worker.metrics import Meter
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Channels
 from fleet.worker.record import Reading, Running, nanoseconds, now_ns
@@ -55,7 +58,7 @@ class _Member:
     slot: Slot
     reading: Reading
 
-    def beat(self) -> Beat:
+    def beat(self, metrics: Mapping[str, Any]) -> Beat:
         reading = self.reading
         executing = reading.executing
         return Beat(
@@ -66,6 +69,7 @@ class _Member:
             idle=not reading.held,
             tasks_done=reading.done,
             tasks_failed=reading.failed,
+            metadata=metrics,
         )
 
 
@@ -84,6 +88,7 @@ class Heartbeats:
         self._board = board
         self._channels = channels
         self._storage = storage
+        self._meter = Meter(settings, storage.folder, SystemClock())
         self._reading = False
         self._read_again_at = 0
         self._failing = False
@@ -98,7 +103,10 @@ class Heartbeats:
         asked = now_ns()
         try:
             reach("keeper.beat")
-            replies = self._storage.registry.beat([member.beat() for member in members])
+            self._meter.look()
+            replies = self._storage.registry.beat(
+                [member.beat(self._meter.measure(member.number, member.reading)) for member in members]
+            )
         except TROUBLE as error:
             self._failed(error)
             self._believe_what_can_be_read(members)

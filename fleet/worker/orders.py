@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import resource
 import select
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
-from fleet.clock import boottime
 from fleet.domain.signals import StopReason
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
 from fleet.worker.enforcement import CANCEL_GRACE
 from fleet.worker.record import Ending, nanoseconds, now_ns
+from fleet.worker.recycling import Service
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Slot
 from fleet.worker.stop import Stop
-
-_PAGE_MB = resource.getpagesize() / 1_048_576
 
 
 class Orders:
@@ -37,7 +33,7 @@ class Orders:
         self._slot = slot
         self._lifeline = lifeline
         self._wake = wake
-        self._began = boottime()
+        self._service = Service(settings)
         self._signalled = False
         self._on_parent_gone: Callable[[], None] = lambda: None
         self.alone = False
@@ -109,15 +105,7 @@ class Orders:
         if self._signalled:
             # Nobody said that the group is to be smaller: the supervisor puts another worker into this place.
             return Ending.SIGNALLED
-        return Ending.RECYCLED if self._slot.replaced or self._has_served(executed) else Ending.NONE
-
-    def _has_served(self, executed: int) -> bool:
-        settings = self._settings
-        return (
-            (settings.max_tasks is not None and executed >= settings.max_tasks)
-            or (settings.max_age is not None and boottime() - self._began >= settings.max_age)
-            or (settings.max_memory_mb is not None and executed > 0 and _memory_mb() >= settings.max_memory_mb)
-        )
+        return Ending.RECYCLED if self._slot.replaced or self._service.is_over(executed) else Ending.NONE
 
     def _lifeline_ended(self) -> bool:
         return _readable([self._lifeline], 0.0)
@@ -160,11 +148,3 @@ def _readable(descriptors: list[int], seconds: float) -> bool:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(max(0.0, seconds) * 1000))
-
-
-def _memory_mb() -> float:
-    """Return the resident memory of this process, 0 where unknown."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_MB
-    except OSError:
-        return 0.0
