@@ -81,8 +81,13 @@ def _manner(death: Death) -> str:
     if death.signal is None:
         return f"exited with code {death.exit_code} after {format_seconds(death.seconds)}, {memory}"
     name = _signal_name(death.signal)
-    hint = "; the kernel does this when memory runs out" if death.signal == signal.SIGKILL else ""
-    return f"died of signal {death.signal} ({name}), {memory}{hint}"
+    return f"died of signal {death.signal} ({name}), {memory}{_cause(death)}"
+
+
+def _cause(death: Death) -> str:
+    if death.out_of_memory:
+        return ": out of memory: the kernel killed it at the limit of its control group"
+    return "; the kernel does this when memory runs out" if death.signal == signal.SIGKILL else ""
 
 
 def _signal_name(number: int) -> str:

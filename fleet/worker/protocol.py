@@ -100,6 +100,7 @@ class Death:
         seconds: how long it had been executing that.
         timeout: the execution's timeout in seconds, 0 for none.
         retry_in: seconds until the next attempt; None when it was the last.
+        out_of_memory: whether the kernel has killed it, because its control group's memory ran out.
         beside: how many more tasks it executed at that moment: they are given back uncounted.
     """
 
@@ -115,6 +116,7 @@ class Death:
     timeout: float = 0.0
     retry_in: float | None = None
     beside: int = 0
+    out_of_memory: bool = False
 
     def as_json(self) -> Message:
         """Return the death as JSON values."""

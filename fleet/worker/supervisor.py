@@ -9,11 +9,13 @@ import signal
 import uuid
 from collections.abc import Callable
 
+from fleet.cgroup import memory_group
 from fleet.clock import SystemClock, boottime
 from fleet.worker.children import Launcher
 from fleet.worker.descendants import end_commands_of
 from fleet.worker.enforcement import Verdict, interruption, kill_if, next_timeout, verdict
 from fleet.worker.group import Group
+from fleet.worker.kernel_kills import KernelKills
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
 from fleet.worker.protocol import Message, Reason
@@ -53,6 +55,7 @@ class Supervisor:
         self._exit_code = 0
         self._over = False
         self._ticked_at = self._awake_since = boottime()
+        self._kernel_kills = KernelKills(memory_group(), self._clock)
         self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def parent_only(self) -> tuple[int, ...]:
@@ -90,6 +93,7 @@ class Supervisor:
         self._start_workers(launcher, now)
         self._enforce(now - self._awake_since)
         self._keeper.kill_if_stuck(now - self._awake_since)
+        self._kernel_kills.look()
         self._wait(self._until_next(now))
         self._ticked_at = boottime()
         self._hear_keeper()
@@ -170,14 +174,15 @@ class Supervisor:
             if self._settings.allow_shell:
                 # Before anybody can claim the task again, and before the place is filled.
                 end_commands_of(slot.incarnation, self._clock)
-            death = autopsy(self._settings.worker_name(place.number), slot, sentence, ended)
+            starved = reason is Reason.CRASH and self._kernel_kills.explain(ended)
+            death = autopsy(self._settings.worker_name(place.number), slot, sentence, ended, starved)
             self._keeper.report(death)
             if reason is Reason.CRASH:
                 _log.warning(
                     "worker %s (pid %d) %s, task %d",
                     death.worker_id,
                     ended.pid,
-                    ended.manner,
+                    f"{ended.manner}, out of memory" if starved else ended.manner,
                     death.task_id,
                     extra={"task_id": death.task_id or None},
                 )

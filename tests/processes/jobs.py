@@ -365,3 +365,32 @@ async def log_async(ctx: Context, gate: str) -> dict[str, Any]:
         await asyncio.sleep(0.01)
     ctx.log.info("after")
     return found
+
+
+_kept: list[bytes] = []
+
+
+@app.task()
+def hog(ctx: Context) -> None:
+    """Take memory until there is none."""
+    record(ctx)
+    taken = []
+    while True:
+        taken.append(b"x" * 8_000_000)
+
+
+@app.task()
+def leak(ctx: Context, mebibytes: int) -> dict[str, Any]:
+    """Take memory and never give it back."""
+    found = record(ctx)
+    _kept.append(b"x" * (mebibytes << 20))
+    return found
+
+
+@app.task()
+def burn(ctx: Context, gate: str) -> dict[str, Any]:
+    """Use a CPU until the test opens the gate."""
+    found = record(ctx)
+    while not _gate(gate).exists():
+        sum(range(100_000))
+    return found
