@@ -11,7 +11,7 @@ from fleet.cli.common import DatabaseOption, JsonOption, opened, print_json, pri
 from fleet.cli.rows import group_row, plain
 from fleet.domain.durations import format_seconds
 from fleet.domain.group import GroupStatus
-from fleet.domain.health import verdicts_of
+from fleet.domain.health import moment, number, verdicts_of
 from fleet.domain.worker import LIVE_STATUSES
 
 if TYPE_CHECKING:
@@ -41,7 +41,22 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
         print("no workers")
     else:
         print_table(
-            ["WORKER", "POOL", "STATE", "HEALTH", "TASK", "BEAT", "HOST", "PID", "DONE", "FAILED", "LOG"],
+            [
+                "WORKER",
+                "POOL",
+                "STATE",
+                "HEALTH",
+                "TASK",
+                "FOR",
+                "CPU",
+                "RSS",
+                "BEAT",
+                "HOST",
+                "PID",
+                "DONE",
+                "FAILED",
+                "LOG",
+            ],
             [
                 [
                     row["worker_id"],
@@ -49,6 +64,7 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
                     row["state"],
                     _health(row),
                     row["current_task_id"],
+                    *use_of(row).values(),
                     format_seconds(max(0.0, row["heartbeat_age_seconds"])),
                     row["host"],
                     row["pid"],
@@ -60,6 +76,25 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
             ],
             widest=120,
         )
+
+
+def use_of(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return for how long a worker has executed its task, and what it used, as of its last beat; None where unknown."""
+    over = row["state"] in ("lost", "terminated") or not isinstance(row["metadata"], dict)
+    told = {} if over else row["metadata"]
+    cpu, rss = number(told.get("cpu_percent")), number(told.get("rss_mb"))
+    return {
+        "executing for": _task_age(row, told),
+        "CPU": None if cpu is None else f"{cpu:.0f}%",
+        "resident memory": None if rss is None else f"{rss:.0f}M",
+    }
+
+
+def _task_age(row: Mapping[str, Any], told: Mapping[str, Any]) -> str | None:
+    at, since = moment(told.get("at")), moment(told.get("task_since"))
+    if row["current_task_id"] is None or at is None or since is None:
+        return None
+    return format_seconds(max(0.0, (at - since).total_seconds() + row["heartbeat_age_seconds"]))
 
 
 def _health(row: Mapping[str, Any]) -> str | None:
