@@ -31,7 +31,7 @@ import psutil
 
 MAX_RATIO = 1 / 15
 MAX_PRIVATE_MB = 8.0
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 TASKS = """
 import time

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.storage.interfaces import Storage
+
+if TYPE_CHECKING:
+    from fleet.storage.opening import Opening
 
 
 def open_storage(
@@ -32,3 +37,10 @@ def open_storage(
     from fleet.storage.store import SqlStorage
 
     return SqlStorage.open(location, create=create, adopt=adopt, read_only=read_only, clock=clock or SystemClock())
+
+
+def opening(location: Location) -> Opening:
+    """Return what opens the database at `location` in forked processes, and can be made ready before they are."""
+    from fleet.storage.opening import Opening
+
+    return Opening(location)

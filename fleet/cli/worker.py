@@ -103,7 +103,13 @@ def _check_database(location: Location) -> None:
 
 
 def _resources(location: Location, settings: WorkerSettings) -> Resources:
-    from fleet.wiring import open_storage
+    from fleet.wiring import opening
+
+    database = opening(location)
+
+    def preload() -> None:
+        _preload()
+        database.make_ready()
 
     def load() -> Mapping[str, Handler]:
         from fleet.app import bind
@@ -113,9 +119,9 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
         return load(settings.modules, _shell_handlers(location, settings))
 
     return Resources(
-        open_storage=lambda create: open_storage(location, create=create),
+        open_storage=database.open,
         load=load,
-        preload=_preload,
+        preload=preload,
         environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
     )
 

@@ -108,6 +108,11 @@ class Database:
         _databases.add(self)
 
     @property
+    def dialect(self) -> Any:
+        """SQLAlchemy's dialect of it, for which statements are compiled."""
+        return self._engine.dialect
+
+    @property
     def shown(self) -> str:
         """What messages call this database."""
         return self._ways.shown

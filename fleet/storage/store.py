@@ -48,11 +48,26 @@ class SqlStorage:
         self.orders = SqlWorkerOrders(database)
 
     @classmethod
-    def open(cls, location: Location, *, create: bool, adopt: bool, read_only: bool, clock: Clock) -> SqlStorage:
-        """Open a database and check its schema; see `wiring.open_storage`."""
+    def open(
+        cls,
+        location: Location,
+        *,
+        create: bool,
+        adopt: bool,
+        read_only: bool,
+        clock: Clock,
+        database: Database | None = None,
+    ) -> SqlStorage:
+        """Open a database and check its schema; see `wiring.open_storage`.
+
+        Args:
+            location: where it is.
+            create, adopt, read_only, clock: as there.
+            database: made ready for that location before, and not used yet.
+        """
         if location.path is not None:
             _prepare_file(location.path, create, read_only)
-        database = cls.database_at(location, read_only=read_only, clock=clock)
+        database = database or cls.database_at(location, read_only=read_only, clock=clock)
         in_memory = location.url == "sqlite://"
         try:
             # A database in memory is always new; any other is made only where that was asked for.

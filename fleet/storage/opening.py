@@ -1,0 +1,73 @@
+"""Opening a database in forked processes: what can be made ready is made before the fork, and shared by all of them.
+
+Nothing is connected to before the fork: a connection that crosses it can corrupt a SQLite file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from fleet.clock import SystemClock
+from fleet.config import Location
+from fleet.storage.database import Database
+from fleet.storage.sql import Statement
+from fleet.storage.store import SqlStorage
+
+_IN_MEMORY = Location("sqlite://", None, True, ":memory:")
+
+
+class Opening:
+    """Opens the database at a location, once or more in each process of a family.
+
+    Args:
+        location: where it is.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._clock = SystemClock()
+        self._ready: Database | None = None
+        self._made_in = 0
+
+    def make_ready(self) -> None:
+        """Load the driver, make the engine, compile the statements, and rehearse in memory what SQLite's driver does.
+
+        Called before the fork, and useless otherwise.
+        """
+        self._made_in = os.getpid()
+        self._ready = SqlStorage.database_at(self._location, clock=self._clock)
+        dialect = self._ready.dialect
+        for statement in _statements():
+            statement.compiled(dialect)
+        if self._location.path is not None:
+            _rehearse()
+
+    def open(self, create: bool) -> SqlStorage:
+        """Open the database; see `wiring.open_storage`. Its first use in a forked process has what was made ready."""
+        ready, self._ready = (self._ready, None) if os.getpid() != self._made_in else (None, self._ready)
+        return SqlStorage.open(
+            self._location, create=create, adopt=False, read_only=False, clock=self._clock, database=ready
+        )
+
+
+def _statements() -> Iterator[Statement]:
+    """Yield the statements that the loaded modules of the store hold."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fleet.storage."):
+            yield from (value for value in vars(module).values() if isinstance(value, Statement))
+
+
+def _rehearse() -> None:
+    """Use a database in memory as any is used: what is done for the first time is done once, and not by every child."""
+    database = SqlStorage.database_at(_IN_MEMORY)
+    nothing = Statement("SELECT 1")
+    for _ in range(REHEARSALS):
+        database.read(lambda transaction: transaction.record(nothing))
+        database.write(lambda transaction: transaction.now)
+    database.close()
+
+
+REHEARSALS = 10
+"""The interpreter adapts code to what it sees in its first runs: each child would do so in a copy of its own."""
