@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import logging
 import os
@@ -26,6 +25,7 @@ from fleet.worker.journal import SUPERVISOR, open_journal
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
 from fleet.worker.shared import Board
+from fleet.worker.sharing import settle
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
@@ -164,8 +164,7 @@ def _supervise(settings: WorkerSettings, resources: Resources) -> int:
         launcher = SpawnLauncher(group, frozenset(handlers))
     else:
         launcher = ForkLauncher(group, handlers, supervisor.parent_only)
-        gc.collect()
-        gc.freeze()
+        settle()
     return supervisor.run(launcher)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from fleet.clock import SystemClock
 from fleet.config import Location
-from fleet.storage.database import Database
 from fleet.storage.sql import Statement
 from fleet.storage.store import SqlStorage
 
@@ -28,7 +27,7 @@ class Opening:
     def __init__(self, location: Location) -> None:
         self._location = location
         self._clock = SystemClock()
-        self._ready: Database | None = None
+        self._ready: SqlStorage | None = None
         self._made_in = 0
 
     def make_ready(self) -> None:
@@ -37,8 +36,9 @@ class Opening:
         Called before the fork, and useless otherwise.
         """
         self._made_in = os.getpid()
-        self._ready = SqlStorage.database_at(self._location, clock=self._clock)
-        dialect = self._ready.dialect
+        database = SqlStorage.database_at(self._location, clock=self._clock)
+        self._ready = SqlStorage(database, self._location, self._clock)
+        dialect = database.dialect
         for statement in _statements():
             statement.compiled(dialect)
         if self._location.path is not None:
@@ -48,7 +48,7 @@ class Opening:
         """Open the database; see `wiring.open_storage`. Its first use in a forked process has what was made ready."""
         ready, self._ready = (self._ready, None) if os.getpid() != self._made_in else (None, self._ready)
         return SqlStorage.open(
-            self._location, create=create, adopt=False, read_only=False, clock=self._clock, database=ready
+            self._location, create=create, adopt=False, read_only=False, clock=self._clock, ready=ready
         )
 
 

@@ -31,12 +31,14 @@ class SqlStorage:
         database: an open database whose schema has been checked.
         location: where it is.
         clock: the time for SQLite.
+
+    Attributes:
         created: whether opening it has made the tables, in a file or on a server.
     """
 
-    def __init__(self, database: Database, location: Location, clock: Clock, created: bool = False) -> None:
+    def __init__(self, database: Database, location: Location, clock: Clock) -> None:
         self.database = database
-        self.created = created
+        self.created = False
         self._location = location
         self._clock = clock
         self.registry = SqlRegistration(database)
@@ -56,19 +58,19 @@ class SqlStorage:
         adopt: bool,
         read_only: bool,
         clock: Clock,
-        database: Database | None = None,
+        ready: SqlStorage | None = None,
     ) -> SqlStorage:
         """Open a database and check its schema; see `wiring.open_storage`.
 
         Args:
             location: where it is.
             create, adopt, read_only, clock: as there.
-            database: made ready for that location before, and not used yet.
+            ready: made for that location before, and not used yet.
         """
         if location.path is not None:
             _prepare_file(location.path, create, read_only)
-        database = database or cls.database_at(location, read_only=read_only, clock=clock)
-        in_memory = location.url == "sqlite://"
+        storage = ready or cls(cls.database_at(location, read_only=read_only, clock=clock), location, clock)
+        database, in_memory = storage.database, location.url == "sqlite://"
         try:
             # A database in memory is always new; any other is made only where that was asked for.
             made = (create or in_memory) and schema.make(database, adopt)
@@ -76,7 +78,8 @@ class SqlStorage:
         except BaseException:
             database.close()
             raise
-        return cls(database, location, clock, made and not in_memory)
+        storage.created = made and not in_memory
+        return storage
 
     @classmethod
     def database_at(cls, location: Location, *, read_only: bool = False, clock: Clock | None = None) -> Database:

@@ -47,7 +47,8 @@ def open_journal(worker_id: str, role: str, *, as_json: bool) -> None:
     handler.addFilter(Bounded())
     logger = logging.getLogger(_NAME)
     logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO)
+    if logger.level != logging.INFO:
+        logger.setLevel(logging.INFO)
     logger.propagate = False
 
 
