@@ -21,7 +21,7 @@ from fleet.process import identify
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
-from fleet.worker.journal import SUPERVISOR, open_journal
+from fleet.worker.journal import SUPERVISOR, open_journal, rehearse
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
 from fleet.worker.shared import Board
@@ -164,6 +164,7 @@ def _supervise(settings: WorkerSettings, resources: Resources) -> int:
         launcher = SpawnLauncher(group, frozenset(handlers))
     else:
         launcher = ForkLauncher(group, handlers, supervisor.parent_only)
+        rehearse(handlers)
         settle()
     return supervisor.run(launcher)
 

@@ -10,7 +10,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -29,6 +29,7 @@ BUSY_WAIT = 10.0
 
 
 _TAKE_WRITE_LOCK = Statement("UPDATE fleet_meta SET value = value WHERE false", "SELECT 1 FROM fleet_meta LIMIT 0")
+_NOTHING = Statement("SELECT 1")
 _UUID = Statement("SELECT value FROM fleet_meta WHERE name = 'database_uuid'")
 
 
@@ -39,6 +40,9 @@ class Dialect(Protocol):
 
     def engine(self) -> Engine:
         """Return the engine."""
+
+    def rehearsing(self) -> AbstractContextManager[bool]:
+        """Connect to something that leads nowhere for the block; give False where there is no such thing."""
 
     def writing(self, on_wait: Callable[[], None]) -> Any:
         """Return a context manager: this process's turn to write."""
@@ -116,6 +120,13 @@ class Database:
     def shown(self) -> str:
         """What messages call this database."""
         return self._ways.shown
+
+    def rehearse(self, times: int) -> None:
+        """Do what the first transactions of a process do for the first time, without touching the database."""
+        with self._ways.rehearsing() as on_stage:
+            for _ in range(times if on_stage else 0):
+                self.read(lambda transaction: transaction.record(_NOTHING))
+            self._engine.dispose()
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while a transaction waits."""

@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 from fleet.clock import SystemClock
 from fleet.config import Location
+from fleet.errors import DatabaseError
 from fleet.storage.sql import Statement
+from fleet.storage.sqlite import check_file
 from fleet.storage.store import SqlStorage
 
-_IN_MEMORY = Location("sqlite://", None, True, ":memory:")
+REHEARSALS = 10
+"""The interpreter adapts code to what it sees in its first runs: each child would do so in a copy of its own."""
 
 
 class Opening:
@@ -31,7 +35,7 @@ class Opening:
         self._made_in = 0
 
     def make_ready(self) -> None:
-        """Load the driver, make the engine, compile the statements, and rehearse in memory what SQLite's driver does.
+        """Load the driver, make the engine, compile the statements, and rehearse.
 
         Called before the fork, and useless otherwise.
         """
@@ -41,8 +45,10 @@ class Opening:
         dialect = database.dialect
         for statement in _statements():
             statement.compiled(dialect)
+        database.rehearse(REHEARSALS)
         if self._location.path is not None:
-            _rehearse()
+            with suppress(DatabaseError):
+                check_file(self._location.path, False)
 
     def open(self, create: bool) -> SqlStorage:
         """Open the database; see `wiring.open_storage`. Its first use in a forked process has what was made ready."""
@@ -57,17 +63,3 @@ def _statements() -> Iterator[Statement]:
     for name, module in list(sys.modules.items()):
         if name.startswith("fleet.storage."):
             yield from (value for value in vars(module).values() if isinstance(value, Statement))
-
-
-def _rehearse() -> None:
-    """Use a database in memory as any is used: what is done for the first time is done once, and not by every child."""
-    database = SqlStorage.database_at(_IN_MEMORY)
-    nothing = Statement("SELECT 1")
-    for _ in range(REHEARSALS):
-        database.read(lambda transaction: transaction.record(nothing))
-        database.write(lambda transaction: transaction.now)
-    database.close()
-
-
-REHEARSALS = 10
-"""The interpreter adapts code to what it sees in its first runs: each child would do so in a copy of its own."""

@@ -52,6 +52,10 @@ class PostgresqlWays:
         event.listen(engine, "connect", _prepare)
         return engine
 
+    def rehearsing(self) -> AbstractContextManager[bool]:
+        """Return that there is nothing to rehearse on: a server is a server."""
+        return nullcontext(False)
+
     def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
         """Return nothing to wait for: rows are locked one by one."""
         return nullcontext()

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from fleet import executing
@@ -50,6 +51,19 @@ def open_journal(worker_id: str, role: str, *, as_json: bool) -> None:
     if logger.level != logging.INFO:
         logger.setLevel(logging.INFO)
     logger.propagate = False
+
+
+def rehearse(handlers: Iterable[str]) -> None:
+    """Do what a process does for its first lines, and drop them: forked workers then find it done.
+
+    Args:
+        handlers: names of what they execute, each of which logs under its own.
+    """
+    for name in handlers:
+        logging.getLogger(f"{_HANDLERS}{name}")
+    record = logging.LogRecord(_NAME, logging.INFO, "", 0, "%s", ("rehearsed",), None)
+    for form in (TextLine, JsonLine):
+        form("", WORKER).format(record)
 
 
 def without_passwords(text: str) -> str:

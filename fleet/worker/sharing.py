@@ -8,11 +8,16 @@ from __future__ import annotations
 import ctypes
 import gc
 
-_LARGEST = 65_000
-"""Bytes: no hole of the heap is larger, or it is not worth a thought."""
+_SIZES = (*(1 << power for power in range(17, 10, -1)), *range(1024, 16, -16))
+"""Bytes, downwards: what a large block leaves of a hole, smaller ones fill."""
 
-_SIZES = (*(1 << power for power in range(15, 10, -1)), *range(1024, 16, -16))
 _MOST_BLOCKS = 20_000
+
+
+class _MallocState(ctypes.Structure):
+    """`struct mallinfo2` of the GNU C library."""
+
+    _fields_ = [("others", ctypes.c_size_t * 9), ("top", ctypes.c_size_t)]
 
 
 def settle() -> None:
@@ -27,20 +32,24 @@ def settle() -> None:
 
 
 def fill_holes() -> int:
-    """Allocate what is free below the top of the heap, never to be freed; return how many blocks that took."""
+    """Allocate what is free below the top of the heap, never to be freed; return how many blocks that took.
+
+    Only with the GNU C library; elsewhere nothing happens.
+    """
     library = ctypes.CDLL(None)
-    if not hasattr(library, "malloc"):
+    if not hasattr(library, "mallinfo2"):
         return 0
-    allocate, free = library.malloc, library.free
-    allocate.restype, allocate.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-    top = allocate(_LARGEST)
-    free(top)
+    library.mallinfo2.restype = _MallocState
+    library.sbrk.restype, library.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    top = library.sbrk(0) - library.mallinfo2().top
     blocks = 0
-    for size in _SIZES if top else ():
-        # What lies below the top was a hole; the first block that does not shows that there is none left of this size.
-        while blocks < _MOST_BLOCKS and (block := allocate(size)):
+    for size in _SIZES:
+        # A block that is not below the top shows that no hole of this size is left.
+        while blocks < _MOST_BLOCKS and (block := library.malloc(size)):
             if block >= top:
-                free(block)
+                library.free(block)
                 break
             blocks += 1
     return blocks
