@@ -25,7 +25,7 @@ from fleet.worker.journal import SUPERVISOR, open_journal, rehearse
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
 from fleet.worker.shared import Board
-from fleet.worker.sharing import settle
+from fleet.worker.sharing import settle, uncollected
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
@@ -91,7 +91,12 @@ def _start(options: Mapping[str, Any]) -> int:
     _check_database(location)
     open_journal(settings.worker_id, SUPERVISOR, as_json=settings.log_json)
     try:
-        return _supervise(settings, _resources(location, settings))
+        with uncollected():
+            resources = _resources(location, settings)
+            handlers = resources.load()
+            threads = _threads()
+            resources.preload()
+        return _supervise(settings, resources, handlers, threads)
     except OSError as error:
         raise FleetError(f"the worker group could not go on: {error.strerror or error}") from error
 
@@ -147,12 +152,9 @@ def _preload() -> None:
     memory_group()
 
 
-def _supervise(settings: WorkerSettings, resources: Resources) -> int:
-    handlers = resources.load()
+def _supervise(settings: WorkerSettings, resources: Resources, handlers: Mapping[str, Handler], threads: int) -> int:
     board = Board(settings.processes, settings.concurrency)
     group = Group(settings, board, Channels.open(board.fd, settings.processes), identify(), resources)
-    threads = _threads()
-    resources.preload()
     say = _log.info if settings.log_json else note
     supervisor = Supervisor(group, say)
     launcher: Launcher

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 from fleet import executing
 from fleet.clock import boottime
@@ -38,19 +38,36 @@ _OWN_FIELDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime",
 def open_journal(worker_id: str, role: str, *, as_json: bool) -> None:
     """Log to stderr; what user code configured for the root logger is left alone.
 
+    Lines of other libraries for which nothing is configured come in the same form. A forked process goes on with what
+    its parent had opened, under its own name.
+
     Args:
         worker_id: who logs: a worker, or the group by the id that its workers share.
         role: SUPERVISOR, KEEPER or WORKER.
         as_json: one JSON object a line, instead of text.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLine(worker_id, role) if as_json else TextLine(worker_id, role))
-    handler.addFilter(Bounded())
+    form = JsonLine if as_json else TextLine
     logger = logging.getLogger(_NAME)
-    logger.handlers[:] = [handler]
+    present = logger.handlers[0] if logger.handlers else None
+    if isinstance(present, logging.StreamHandler) and present.stream is sys.stderr:
+        line = present.formatter
+        if type(line) is form:
+            line.speak_for(worker_id, role)
+            return
+    line = form(worker_id, role)
+    logger.handlers[:] = [_handler(line, logging.NOTSET)]
+    logging.lastResort = _handler(line, logging.WARNING)
     if logger.level != logging.INFO:
         logger.setLevel(logging.INFO)
     logger.propagate = False
+
+
+def _handler(line: _Line, level: int) -> logging.StreamHandler[TextIO]:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(line)
+    handler.setLevel(level)
+    handler.addFilter(Bounded())
+    return handler
 
 
 def rehearse(handlers: Iterable[str]) -> None:
@@ -81,6 +98,10 @@ class _Line(logging.Formatter):
 
     def __init__(self, worker_id: str, role: str) -> None:
         super().__init__()
+        self.speak_for(worker_id, role)
+
+    def speak_for(self, worker_id: str, role: str) -> None:
+        """Put every further line into the mouth of a worker, in a role."""
         self._worker_id = worker_id
         self._role = role
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SIZES = (*(1 << power for power in range(17, 10, -1)), *range(1024, 16, -16))
 """Bytes, downwards: what a large block leaves of a hole, smaller ones fill."""
@@ -18,6 +20,21 @@ class _MallocState(ctypes.Structure):
     """`struct mallinfo2` of the GNU C library."""
 
     _fields_ = [("others", ctypes.c_size_t * 9), ("top", ctypes.c_size_t)]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let the collector rest for a block that imports: nothing of it is garbage, and to look it through costs time.
+
+    A module that sets the collector up in its own way is not interfered with.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*before)
 
 
 def settle() -> None:
