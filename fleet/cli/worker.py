@@ -9,13 +9,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fleet.cli.common import new_app, note, run_command
 from fleet.cli.options import OPTIONS, Kind, WorkerOption, setting_values
-from fleet.config import DATABASE_VARIABLE, Location, locate
+from fleet.config import DATABASE_VARIABLE, Location, locate, working_directory
 from fleet.errors import FleetError, UsageError
 from fleet.process import identify
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
@@ -115,6 +116,7 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
         open_storage=lambda create: open_storage(location, create=create),
         load=load,
         preload=_preload,
+        disk=Path(working_directory()) if location.path is None else location.path.parent,
         environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
     )
 
