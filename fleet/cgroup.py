@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,13 +59,24 @@ def memory_group(pid: int | str = "self") -> MemoryGroup | None:
     Args:
         pid: the process, or "self".
     """
+    return next((group for group in _groups(pid) if group.limit_mb is not None), None)
+
+
+def out_of_memory_kills(pid: int | str = "self") -> int | None:
+    """Return how many processes the kernel has killed for want of memory in a process's control group; None if unknown.
+
+    Args:
+        pid: the process, or "self".
+    """
+    return next((group.kills for group in _groups(pid) if group.kills is not None), None)
+
+
+def _groups(pid: int | str) -> Iterator[MemoryGroup]:
+    """Yield the control groups that a process is in, the innermost first."""
     for directory, limit, usage in _candidates(pid):
-        while directory != _ROOT.parent and _ROOT in (directory, *directory.parents):
-            group = MemoryGroup(directory, limit, usage)
-            if group.limit_mb is not None:
-                return group
+        while _ROOT in (directory, *directory.parents):
+            yield MemoryGroup(directory, limit, usage)
             directory = directory.parent
-    return None
 
 
 def _candidates(pid: int | str) -> list[tuple[Path, str, str]]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import resource
 import select
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 from fleet.clock import boottime
 from fleet.domain.signals import StopReason
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
 from fleet.worker.enforcement import CANCEL_GRACE
+from fleet.worker.memory import Memory
 from fleet.worker.record import Ending, nanoseconds, now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Slot
 from fleet.worker.stop import Stop
-
-_PAGE_MB = resource.getpagesize() / 1_048_576
 
 
 class Orders:
@@ -38,6 +35,7 @@ class Orders:
         self._lifeline = lifeline
         self._wake = wake
         self._began = boottime()
+        self._memory = Memory(settings.max_memory_mb, settings.processes)
         self._signalled = False
         self._on_parent_gone: Callable[[], None] = lambda: None
         self.alone = False
@@ -116,7 +114,7 @@ class Orders:
         return (
             (settings.max_tasks is not None and executed >= settings.max_tasks)
             or (settings.max_age is not None and boottime() - self._began >= settings.max_age)
-            or (settings.max_memory_mb is not None and executed > 0 and _memory_mb() >= settings.max_memory_mb)
+            or (executed > 0 and self._memory.is_too_much())
         )
 
     def _lifeline_ended(self) -> bool:
@@ -160,11 +158,3 @@ def _readable(descriptors: list[int], seconds: float) -> bool:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(max(0.0, seconds) * 1000))
-
-
-def _memory_mb() -> float:
-    """Return the resident memory of this process, 0 where unknown."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_MB
-    except OSError:
-        return 0.0

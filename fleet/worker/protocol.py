@@ -101,6 +101,7 @@ class Death:
         timeout: the execution's timeout in seconds, 0 for none.
         retry_in: seconds until the next attempt; None when it was the last.
         beside: how many more tasks it executed at that moment: they are given back uncounted.
+        out_of_memory: whether the kernel killed it for want of memory, for certain.
     """
 
     worker_id: str
@@ -115,6 +116,7 @@ class Death:
     timeout: float = 0.0
     retry_in: float | None = None
     beside: int = 0
+    out_of_memory: bool = False
 
     def as_json(self) -> Message:
         """Return the death as JSON values."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from fleet.worker.enforcement import Verdict, kill_session
-from fleet.worker.protocol import Death
+from fleet.worker.protocol import Death, Reason
 from fleet.worker.record import now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.shared import Slot
@@ -69,7 +70,7 @@ def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:
         yield Exit(pid, code if code >= 0 else None, -code if code < 0 else None, usage.ru_maxrss)
 
 
-def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit) -> Death:
+def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, *, out_of_memory: bool = False) -> Death:
     """Return what is to be written of a worker's death: its record names the one task that it is charged to.
 
     Of several that were executed at once, only one that was judged for itself is known.
@@ -79,6 +80,7 @@ def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit) -> Death:
         slot: its record, left as it was when it died.
         verdict: why it died.
         ended: how its process ended.
+        out_of_memory: whether the kernel has killed a process here for want of memory since the last death.
     """
     seat = slot.seats[verdict.seat] if verdict.seat is not None else _only(slot.executing)
     return Death(
@@ -88,6 +90,7 @@ def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit) -> Death:
         exit_code=ended.code,
         signal=ended.signal,
         peak_kb=ended.peak_kb,
+        out_of_memory=out_of_memory and verdict.reason is Reason.CRASH and ended.signal == signal.SIGKILL,
         beside=max(0, len(slot.executing) - 1),
         **({} if seat is None else _execution(seat)),
     )

@@ -9,6 +9,7 @@ import signal
 import uuid
 from collections.abc import Callable
 
+from fleet.cgroup import out_of_memory_kills
 from fleet.clock import SystemClock, boottime
 from fleet.worker.children import Launcher
 from fleet.worker.descendants import end_commands_of
@@ -52,6 +53,7 @@ class Supervisor:
         self._signals = 0
         self._exit_code = 0
         self._over = False
+        self._kills = out_of_memory_kills()
         self._ticked_at = self._awake_since = boottime()
         self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -170,7 +172,8 @@ class Supervisor:
             if self._settings.allow_shell:
                 # Before anybody can claim the task again, and before the place is filled.
                 end_commands_of(slot.incarnation, self._clock)
-            death = autopsy(self._settings.worker_name(place.number), slot, sentence, ended)
+            name = self._settings.worker_name(place.number)
+            death = autopsy(name, slot, sentence, ended, out_of_memory=self._memory_ran_out())
             self._keeper.report(death)
             if reason is Reason.CRASH:
                 _log.warning(
@@ -183,6 +186,11 @@ class Supervisor:
                 )
         slot.phase = Phase.VACANT
         slot.idle = 0
+
+    def _memory_ran_out(self) -> bool:
+        """Return whether the kernel has killed a process here for want of memory since this was last asked."""
+        before, self._kills = self._kills, out_of_memory_kills()
+        return before is not None and self._kills is not None and self._kills > before
 
     # The keeper
 

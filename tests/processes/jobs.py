@@ -365,3 +365,22 @@ async def log_async(ctx: Context, gate: str) -> dict[str, Any]:
         await asyncio.sleep(0.01)
     ctx.log.info("after")
     return found
+
+
+_leak: list[bytes] = []
+
+
+@app.task()
+def leak(ctx: Context, megabytes: int) -> dict[str, Any]:
+    """Keep memory for good."""
+    found = record(ctx)
+    _leak.append(os.urandom(1 << 20) * megabytes)
+    return found
+
+
+@app.task()
+def eat_memory(ctx: Context) -> None:
+    """Take memory without end."""
+    record(ctx)
+    while True:
+        _leak.append(os.urandom(1 << 20) * 16)
