@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
 _UNLIMITED = 1 << 60
 """Version 1 says "no limit" by a number close to the largest one."""
 
@@ -81,7 +82,7 @@ def _groups(pid: int | str) -> Iterator[MemoryGroup]:
 
 def _candidates(pid: int | str) -> list[tuple[Path, str, str]]:
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        lines = (_PROC / str(pid) / "cgroup").read_text().splitlines()
     except OSError:
         return []
     found = []
