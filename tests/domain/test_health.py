@@ -85,7 +85,7 @@ def test_heartbeat(age: float, expected: Verdict) -> None:
     ],
 )
 def test_memory_against_its_limit(rss: float, limit: float | None, expected: Verdict) -> None:
-    """Resident memory is a warning at nine tenths of the limit, and a failure at it; without a limit the host counts."""
+    """Resident memory is a warning at nine tenths of the limit and a failure at it; without one the host counts."""
     assert verdict("memory", worker(metadata=metrics(rss_mb=rss, memory_limit_mb=limit))) is expected
 
 

@@ -112,7 +112,7 @@ def test_evidence_ages(extra: float, expected: int) -> None:
 def test_what_was_before_a_release_is_told_and_done() -> None:
     """After a release only what fails afterwards counts, or the next pass would lock the worker up again."""
     released = past(released_at=NOW - timedelta(seconds=30), released_by="command")
-    before, after = misfires(age=31), misfires(age=30)
+    before, after = misfires(age=30), misfires(age=29.999)
     known = (released,)
     assert verdicts(ward(failing(), worker("good"), evidence=before, quarantines=known)) == ()
     assert subjects(ward(failing(), worker("good"), evidence=after, quarantines=known)) == [("worker", "bad")]
