@@ -30,7 +30,7 @@ class Counts:
 
 
 SHORT = Counts(
-    tasks=2_000, killed_tasks=600, kills=12, scaler_pairs=10, opening_rounds=3, soak_seconds=20, patience=120
+    tasks=2_000, killed_tasks=600, kills=12, scaler_pairs=10, opening_rounds=3, soak_seconds=12, patience=120
 )
 FULL = Counts(
     tasks=10_000, killed_tasks=10_000, kills=200, scaler_pairs=100, opening_rounds=60, soak_seconds=420, patience=1_800

@@ -24,7 +24,7 @@ from tests.processes.running import Running
 from tests.processes.test_supervision import AT_ONCE
 
 OPTIONS = ("--tasks=tests.processes.soak_jobs", "--allow-shell", "--shell-env=TEST_EXECUTIONS")
-BACKLOG = 150
+BACKLOG = 60
 GROWTH_MB = 3.0
 MAX_INTERRUPTIONS = 10
 
@@ -74,8 +74,14 @@ class Soak:
 
     def start_drained(self) -> Running:
         """Start the group that is drained again and again."""
-        options = ("--drain-timeout=2", "--concurrency=4", "--max-tasks=50", f"--worker-id=drained{len(self.kinds)}")
+        self.name = f"drained{len(self.kinds)}"
+        options = ("--drain-timeout=2", "--concurrency=4", "--max-tasks=50", f"--worker-id={self.name}")
         return self.site.worker(*OPTIONS, *options, processes=2)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the second group listens to signals: a worker of it has registered."""
+        return any(name.startswith(self.name) for name in self.site.workers())
 
     # The load
 
@@ -150,7 +156,9 @@ class Soak:
     def drain_group(self) -> None:
         """Drain the second group with its deadline; when it has ended, start another."""
         if not self.drained.ended():
-            self.drained.signal(signal.SIGTERM)
+            # Before it listens to signals, a signal would end it as it would any program.
+            if self.ready:
+                self.drained.signal(signal.SIGTERM)
         else:
             assert self.drained.wait() == 0, self.drained.text
             self.drained = self.start_drained()
@@ -163,6 +171,8 @@ class Soak:
         self.let_go(all_of_them=True)
         self.site.wait_finished(self.kinds, COUNTS.patience)
         self.fleet.close()
+        if not self.drained.ended():
+            self.site.wait_until(lambda: self.drained.ended() or self.ready, "the second group is ready")
         for running in (self.steady, self.drained):
             running.signal(signal.SIGTERM)
             assert running.wait() == 0, running.text
