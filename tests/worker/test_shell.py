@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from types import SimpleNamespace
 from typing import Any
 
@@ -223,9 +224,10 @@ def test_a_signal_is_a_failure(bench: Bench) -> None:
 
 def test_a_large_process_is_told_of(bench: Bench) -> None:
     """How large a command grew is part of its failure, where it grew larger than its worker (TO03)."""
-    found = bench.failure("python3 -c 'x = b\"x\" * 300_000_000; exit(1)'")
+    larger = getrusage(RUSAGE_SELF).ru_maxrss // 1024 + 100
+    found = bench.failure(f"python3 -c 'x = bytearray(1 << 20) * {larger}; exit(1)'")
     assert found.peak_memory_mb is not None
-    assert 280 < found.peak_memory_mb < 400
+    assert larger <= found.peak_memory_mb < larger + 50
     assert bench.failure("exit 1").peak_memory_mb is None
 
 
