@@ -145,7 +145,7 @@ def test_worker_show(fleet: Command, database: Storage) -> None:
     database.orders.give("w", "w-1", OrderKind.GET_STATUS, reason="test")
     out = fleet("worker", "show", "w").out
     assert "state                  quarantined" in out
-    why = "600 MiB resident of 512 allowed".split()
+    why = ["600", "MiB", "resident", "of", "512", "allowed"]
     assert ["memory", "fail", *why] in [line.split() for line in out.splitlines()]
     assert "in quarantine until" in out
     assert "get_status pending" in out
