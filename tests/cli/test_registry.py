@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from fleet import process as processes
 from fleet.domain.group import NewGroup
 from fleet.domain.limits import Limit
@@ -185,6 +187,23 @@ def test_settings_that_somebody_broke_are_named(fleet: Command, database: Storag
     assert "problem: pool default: its setting target_workers is 'x'" in done.out
     scaler = run_to_end([sys.executable, "-m", "fleet.cli.scaler", "--db-path", "fleet.db"])
     scaler.refused(2, "pool default: its setting target_workers is 'x'", "--target-workers")
+
+
+@pytest.mark.parametrize("settings", ["[]", "{}", '{"other": 1}', "7"])
+def test_a_target_that_somebody_removed_is_named(fleet: Command, database: Storage, settings: str) -> None:
+    """Settings without a target are the same problem in status and at the scaler, which changes nothing."""
+    target(database, 1)
+    execute(database, "UPDATE scheduler SET settings_json = :settings", settings=settings)
+    problem = "pool default: its setting target_workers is missing: set it with fleet-scaler --target-workers N"
+    done = fleet("status")
+    assert (done.code, f"problem: {problem}" in done.out) == (1, True)
+    scaler = [sys.executable, "-m", "fleet.cli.scaler", "--db-path", "fleet.db"]
+    for arguments in ([], ["--dry-run"], ["--min-workers", "1"]):
+        run_to_end([*scaler, *arguments]).refused(2, problem)
+    [row] = execute(database, "SELECT min_workers, lease_holder_json FROM scheduler")
+    assert row == {"min_workers": 0, "lease_holder_json": None}
+    assert run_to_end([*scaler, "--target-workers", "0"]).code == 0
+    assert fleet("status").code == 0
 
 
 def test_names_that_are_no_text_are_shown(fleet: Command, database: Storage) -> None:

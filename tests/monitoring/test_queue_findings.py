@@ -92,6 +92,17 @@ def test_a_target_that_is_no_number_is_a_problem(value: object) -> None:
     assert problem.startswith(f"pool default: its setting target_workers is {value!r}, which is no number")
 
 
+def test_a_target_that_is_missing_is_a_problem() -> None:
+    """A pool of policy fixed without its number is named, asks for nobody, and was not scaled to 0."""
+    settings = PoolSettings("fixed", {}, 1)
+    assert desired(settings) is None
+    found = status_of(Sight(NOW, pools={"default": settings}))
+    assert found.problems == (
+        "pool default: its setting target_workers is missing: set it with fleet-scaler --target-workers N",
+    )
+    assert not Sight(NOW, pools={"default": settings}).scaled_to_zero()
+
+
 def test_names_that_are_no_text_are_sorted() -> None:
     """A pool whose name somebody wrote as a blob is listed like any other."""
     pools: dict[str, PoolSettings] = {b"\xff": fixed(1)["default"], "default": fixed(1)["default"]}  # type: ignore[dict-item]
