@@ -106,7 +106,7 @@ def test_a_timeout_ends_the_whole_family(site: Site) -> None:
     fleet = fleet_processes(site, running)
     life = site.workers()
     site.wait_finished([task])
-    assert site.task(task, "status", "error_kind") == ("failed", "timeout")
+    assert site.task(task, "status", "error") == ("failed", "timed out after 0.5 s: its processes were ended")
     assert (site.directory / "attempts").read_text() == "1\n2\n"
     assert outcomes(site, task) == [("failed", "timeout"), ("failed", "timeout")]
     assert commands_left(site, fleet) == []
