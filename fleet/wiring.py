@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.storage.interfaces import Storage
+
+
+def prepare_storage(location: Location) -> Callable[[], Storage]:
+    """Return what opens an existing database, with all that can be done before: for processes that fork.
+
+    Nothing is connected here. Errors of what is returned are those of `open_storage`.
+    """
+    from fleet.storage.rehearsal import rehearse
+    from fleet.storage.store import SqlStorage
+
+    rehearse()
+    return SqlStorage.prepared(location)
 
 
 def open_storage(

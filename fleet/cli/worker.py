@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import logging
 import os
@@ -19,6 +18,7 @@ from fleet.cli.options import OPTIONS, Kind, WorkerOption, setting_values
 from fleet.config import DATABASE_VARIABLE, Location, locate, working_directory
 from fleet.errors import FleetError, UsageError
 from fleet.process import identify
+from fleet.storage.interfaces import Storage
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
@@ -26,6 +26,7 @@ from fleet.worker.journal import SUPERVISOR, open_journal
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
 from fleet.worker.shared import Board
+from fleet.worker.sharing import settle_memory
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
@@ -103,8 +104,6 @@ def _check_database(location: Location) -> None:
 
 
 def _resources(location: Location, settings: WorkerSettings) -> Resources:
-    from fleet.wiring import open_storage
-
     def load() -> Mapping[str, Handler]:
         from fleet.app import bind
         from fleet.loading import load
@@ -112,10 +111,11 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
         bind(location)
         return load(settings.modules, _shell_handlers(location, settings))
 
+    opener = Opener(location)
     return Resources(
-        open_storage=lambda create: open_storage(location, create=create),
+        open_storage=opener.open,
         load=load,
-        preload=_preload,
+        preload=opener.prepare,
         disk=Path(working_directory()) if location.path is None else location.path.parent,
         environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
     )
@@ -130,11 +130,31 @@ def _shell_handlers(location: Location, settings: WorkerSettings) -> tuple[Handl
     return shell_handlers(settings, log_directory(location.path))
 
 
-def _preload() -> None:
-    """Import what every process of the group uses, so that forked ones share its memory and start at once."""
-    import fleet.storage.store
-    import fleet.worker.keeper
-    import fleet.worker.loop  # noqa: F401
+class Opener:
+    """Opens the database for the processes of a group.
+
+    Args:
+        location: where it is.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._prepared: Callable[[], Storage] | None = None
+
+    def prepare(self) -> None:
+        """Import and prepare what every process of the group uses, so that forked ones share it and start at once."""
+        import fleet.worker.keeper
+        import fleet.worker.loop  # noqa: F401
+        from fleet.wiring import prepare_storage
+
+        self._prepared = prepare_storage(self._location)
+
+    def open(self, create: bool) -> Storage:
+        """Open it; make a missing one if told so. What was prepared serves each process once."""
+        from fleet.wiring import open_storage
+
+        prepared, self._prepared = self._prepared, None
+        return open_storage(self._location, create=create) if create or prepared is None else prepared()
 
 
 def _supervise(settings: WorkerSettings, resources: Resources) -> int:
@@ -154,8 +174,7 @@ def _supervise(settings: WorkerSettings, resources: Resources) -> int:
         launcher = SpawnLauncher(group, frozenset(handlers))
     else:
         launcher = ForkLauncher(group, handlers, supervisor.parent_only)
-        gc.collect()
-        gc.freeze()
+        settle_memory()
     return supervisor.run(launcher)
 
 

@@ -64,6 +64,24 @@ class SqlStorage:
         return cls(database, location, clock, made and not in_memory)
 
     @classmethod
+    def prepared(cls, location: Location) -> Callable[[], SqlStorage]:
+        """Return what opens the existing database at `location` once; nothing is connected before."""
+        clock = SystemClock()
+        database = cls.database_at(location, clock=clock)
+
+        def open() -> SqlStorage:
+            if location.path is not None:
+                _prepare_file(location.path, create=False, read_only=False)
+            try:
+                schema.check(database)
+            except BaseException:
+                database.close()
+                raise
+            return cls(database, location, clock)
+
+        return open
+
+    @classmethod
     def database_at(cls, location: Location, *, read_only: bool = False, clock: Clock | None = None) -> Database:
         """Return the database at `location` without looking at its schema."""
         if location.url.startswith("sqlite"):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Mapping
@@ -106,7 +107,7 @@ def test_a_timeout_ends_the_whole_family(site: Site) -> None:
     fleet = fleet_processes(site, running)
     life = site.workers()
     site.wait_finished([task])
-    assert site.task(task, "status", "error_kind") == ("failed", "timeout")
+    assert site.task(task, "status", "error") == ("failed", "timed out after 0.5 s: its processes were ended")
     assert (site.directory / "attempts").read_text() == "1\n2\n"
     assert outcomes(site, task) == [("failed", "timeout"), ("failed", "timeout")]
     assert commands_left(site, fleet) == []
@@ -142,6 +143,23 @@ def test_a_cancel_ends_the_whole_family(site: Site) -> None:
     assert [outcome for outcome, _ in outcomes(site, task)] == ["cancelled"]
     assert commands_left(site, fleet) == []
     assert site.workers() == life
+
+
+def test_a_lost_claim_ends_the_whole_family(site: Site) -> None:
+    """A command whose claim is gone is ended with all that has come from it (TO02)."""
+    command = FAMILY + "[ -e $D/begun ] && exit 0; touch $D/begun; trap '' TERM; while :; do sleep 0.05; done"
+    task = shell(site, command, max_attempts=5)
+    running = worker(site, "--worker-id=w")
+    fleet = fleet_processes(site, running)
+    await_file(site, "begun")
+    family = [procfs.identity(pid) for pid in commands_left(site, fleet)]
+    with sqlite3.connect(site.database) as connection:
+        connection.execute("UPDATE work_queue SET claim_token = claim_token + 1 WHERE id = ?", (task,))
+    connection.close()
+    site.wait_finished([task])
+    assert family
+    assert [identity for identity in family if procfs.identity(identity[0]) == identity] == []
+    assert site.status(task) == "done"
 
 
 def test_a_drain_with_a_deadline_asks_shortly_before_it(site: Site) -> None:

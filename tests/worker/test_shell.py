@@ -21,6 +21,7 @@ from fleet.clock import SystemClock, boottime
 from fleet.domain.execution import Failure, Withdrawal
 from fleet.domain.signals import Stopped
 from fleet.domain.task import SHELL_TASK, HandlerDefaults, TaskStatus
+from fleet.errors import UsageError
 from fleet.worker import command as commands
 from fleet.worker.command import GRACE
 from fleet.worker.context import Context
@@ -28,7 +29,7 @@ from fleet.worker.descendants import CLAIM_VARIABLE, end_commands_of
 from fleet.worker.executor import Execution, execute
 from fleet.worker.handlers import Failed, Handler
 from fleet.worker.handlers.shell import Shell, shell_handlers
-from fleet.worker.settings import WorkerSettings
+from fleet.worker.settings import TOKEN_VARIABLE, WorkerSettings
 from fleet.worker.stop import Stop, StopReason
 from tests.processes import procfs
 from tests.processes.running import wait_until
@@ -266,6 +267,13 @@ def test_only_a_worker_that_may_has_the_handler(tmp_path: Path) -> None:
     assert (handler.name, handler.wants_context, handler.grace) == (SHELL_TASK, True, GRACE)
 
 
+@pytest.mark.parametrize("name", ["A=1", "", "A B", "$(id)"])
+def test_what_is_passed_on_is_a_name(name: str) -> None:
+    """`--shell-env` takes names of variables; a value or anything else is refused, saying so."""
+    with pytest.raises(UsageError, match="give the name of a variable"):
+        WorkerSettings("g", "w", shell_env=(name,))
+
+
 # What it leaves
 
 _IGNORING = "trap '' TERM; echo $$ >$D/pid; while :; do sleep 0.05; done"
@@ -450,7 +458,8 @@ def test_two_commands_at_once(tmp_path: Path) -> None:
 
 
 def test_the_commands_of_a_dead_worker_are_ended(bench: Bench) -> None:
-    """Who carries a dead worker's claim is ended, with its session and what is below it; others' live on (TO02)."""
+    """Who carries a dead worker's claim is ended, with its session and what is below it; those of other workers, and
+    worker groups that the command has started, live on (TO02)."""
     marked = {MARK: bench.mark, "MARKED": f"{MARK}={bench.mark}"}
     ours, others = (
         os.spawnvpe(
@@ -461,13 +470,19 @@ def test_the_commands_of_a_dead_worker_are_ended(bench: Bench) -> None:
         )
         for life in (LIFE, "6" * 32)
     )
-    wait_until(lambda: len(bench.left()) == 6, "both run")
+    group = os.spawnvpe(
+        os.P_NOWAIT,
+        "setsid",
+        ["setsid", "sleep", "600"],
+        {**os.environ, **marked, CLAIM_VARIABLE: f"{LIFE}.7.3", TOKEN_VARIABLE: "token"},
+    )
+    wait_until(lambda: len(bench.left()) == 7, "all run")
     end_commands_of("", SystemClock())
-    assert len(bench.left()) == 6
+    assert len(bench.left()) == 7
     end_commands_of(LIFE, SystemClock())
     os.waitpid(ours, 0)
-    assert len(bench.left()) == 3
-    assert procfs.is_alive(others)
+    assert len(bench.left()) == 4
+    assert {others, group} < set(bench.left())
 
 
 # Output
