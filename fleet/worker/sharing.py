@@ -13,21 +13,7 @@ _MOST_CHUNKS = 200_000
 class _MallocInfo(ctypes.Structure):
     """What glibc tells of its heap (`mallinfo2`, glibc 2.33 and newer)."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in [
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        ]
-    ]
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", *(f"other_{place}" for place in range(8)), "keepcost")]
 
 
 def settle_memory() -> None:
