@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from fleet import executing
 from fleet.domain.jsontext import encode
 from fleet.domain.lanes import check_name
-from fleet.domain.task import NewTask
+from fleet.domain.task import SHELL_TASK, NewTask
 from fleet.errors import UsageError
 from fleet.task_options import DECLARABLE, OPTION_NAMES, TaskOptions, checked, seconds, shown
 
@@ -75,17 +75,26 @@ def as_payload(name: str, payload: Any) -> dict[str, Any]:
     return dict(payload)
 
 
+def shell_payload(command: Any) -> dict[str, Any]:
+    """Return the payload of a task that executes a shell command; raise UsageError when it is none."""
+    if not isinstance(command, str) or not command.strip():
+        raise UsageError("shell: give the text of a command, like 'make report'")
+    return {"command": command}
+
+
 def described(value: Mapping[str, Any], defaults: Mapping[str, Any], task: str | None = None) -> NewTask:
     """Return the task that an object such as `{"task": "thumbnail", "payload": {...}, "queue": "q"}` describes.
 
     Args:
-        value: the object: handler, payload, and options by name.
+        value: the object: handler and payload, or `shell` with a command in place of both, and options by name.
         defaults: options used where the object gives none.
         task: the handler used where the object names none.
 
     Raises:
         UsageError: it names no handler, an unknown option, or a value that makes no sense.
     """
+    if "shell" in value:
+        value = _shell_task(value)
     options = {name: item for name, item in value.items() if name not in ("task", "payload") and item is not None}
     name = value.get("task", task)
     if not isinstance(name, str):
@@ -94,6 +103,13 @@ def described(value: Mapping[str, Any], defaults: Mapping[str, Any], task: str |
         defaults = {key: item for key, item in defaults.items() if key not in ("at", "delay")}
     payload = value.get("payload")
     return new_task(name, {} if payload is None else payload, {**defaults, **options})
+
+
+def _shell_task(value: Mapping[str, Any]) -> dict[str, Any]:
+    if "task" in value or "payload" in value:
+        raise UsageError("shell stands in place of task and payload: give it or them")
+    rest = {name: item for name, item in value.items() if name != "shell"}
+    return {**rest, "task": SHELL_TASK, "payload": shell_payload(value["shell"])}
 
 
 def declared_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,14 @@ from fleet.task import Task
 from fleet.worker.handlers import Handler
 
 
-def load(modules: Sequence[str]) -> dict[str, Handler]:
+def load(modules: Sequence[str], more: Sequence[Handler] = ()) -> dict[str, Handler]:
     """Import task modules, the working directory first, and return all handlers by name, built-in ones included.
 
     Opens no database.
+
+    Args:
+        modules: the modules' names.
+        more: built-in handlers that not every worker has.
 
     Raises:
         UsageError: a module does not import, declares no task, or a name is declared twice.
@@ -32,7 +36,7 @@ def load(modules: Sequence[str]) -> dict[str, Handler]:
         sys.path.insert(0, folder)
     for name in modules:
         _import(name)
-    handlers = {handler.name: handler for handler in BUILTINS}
+    handlers = {handler.name: handler for handler in (*BUILTINS, *more)}
     tasks = declared()
     if modules and not tasks:
         raise UsageError(f"--tasks {' '.join(modules)}: declares no task: put @app.task() on the functions to run")

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DIRECTORY = "fleet-logs"
+TASKS = "tasks"
+"""Where the output of commands lies, below the logs."""
+
 TAIL_LINES = 5
 TAIL_CHARACTERS = 1_000
 

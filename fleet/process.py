@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -72,6 +73,62 @@ def identify(pid: int | None = None) -> ProcessIdentity:
         pid=pid,
         start_ticks=start_ticks(pid),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A process as it was seen.
+
+    Attributes:
+        pid, start_ticks: which process.
+        parent: its parent's pid.
+        group: its process group.
+        session: its session.
+        state: the kernel's letter.
+    """
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    state: str
+    start_ticks: int
+
+    @property
+    def lives(self) -> bool:
+        """Whether it had not ended."""
+        return self.state not in ("Z", "X")
+
+    def identity(self) -> ProcessIdentity:
+        """Return who it was, for a signal that hits nobody else."""
+        return ProcessIdentity(host_name(), boot_id(), pid_namespace(), self.pid, self.start_ticks)
+
+
+def sightings() -> dict[int, Sighting]:
+    """Return all processes of this host that can be seen, by pid; not all of one moment."""
+    return {pid: _sighting(pid, fields) for pid in _pids() if (fields := _stat_fields(pid))}
+
+
+def _sighting(pid: int, fields: list[str]) -> Sighting:
+    state, parent, group, session = fields[0], int(fields[1]), int(fields[2]), int(fields[3])
+    return Sighting(pid, parent, group, session, state, int(fields[19]))
+
+
+def name_of(pid: int) -> str:
+    """Return a process's own short name, `?` when it is gone."""
+    try:
+        return (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+def variable_of(pid: int, name: str) -> str | None:
+    """Return a variable of the environment that a process began with; None without it, or where it is not readable."""
+    wanted = f"{name}=".encode()
+    for entry in _environment(pid):
+        if entry.startswith(wanted):
+            return entry.removeprefix(wanted).decode("utf-8", "replace")
+    return None
 
 
 def life_of(identity: ProcessIdentity) -> Life:

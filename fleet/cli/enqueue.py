@@ -19,9 +19,9 @@ from fleet.cli.common import (
 )
 from fleet.cli.lines import Chunk
 from fleet.cli.sending import Filling, Sending, Sent
-from fleet.domain.jsontext import decode_object
-from fleet.domain.task import NewTask, ParentPolicy
-from fleet.enqueuing import Refs, checked, new_task
+from fleet.domain.jsontext import decode_object, encode
+from fleet.domain.task import SHELL_TASK, NewTask, ParentPolicy
+from fleet.enqueuing import Refs, checked, new_task, shell_payload
 from fleet.errors import UsageError
 from fleet.task_options import batch_name
 
@@ -35,6 +35,10 @@ def add_commands(app: typer.Typer) -> None:
 
 def enqueue(
     task: Annotated[str | None, typer.Argument(metavar="TASK", help="The handler's name.", show_default=False)] = None,
+    shell: Annotated[
+        str | None,
+        typer.Option(metavar="'CMD'", help="A shell command in place of TASK, for workers with --allow-shell."),
+    ] = None,
     payload: Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object: the keyword arguments.")] = None,
     queue: Annotated[str | None, typer.Option(metavar="Q", help="The queue.")] = None,
     priority: Annotated[int | None, typer.Option(metavar="N", help="Higher first; default 0.")] = None,
@@ -133,6 +137,8 @@ def enqueue(
     if delay is not None and at is not None:
         raise UsageError("give --delay or --at, not both")
     filling = _filling(batch, then, then_payload, keep_open)
+    if shell is not None:
+        task, payload = _shell(shell, task, payload, source)
     if source is not None:
         _refuse_single(payload, count, dedupe_key, idempotency_key)
         sent = _send_lines(source, options, task, strict, filling, db_path)
@@ -199,9 +205,18 @@ def _refuse_single(payload: str | None, count: int, dedupe_key: str | None, idem
         raise UsageError(f"{names[0]} does not go with --from: write it into the lines")
 
 
+def _shell(command: str, task: str | None, payload: str | None, source: str | None) -> tuple[str, str]:
+    """Return handler and payload of a command."""
+    given = {"TASK": task, "--payload": payload, "--from": source}
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise UsageError(f"--shell stands in place of TASK and --payload: it does not go with {names[0]}")
+    return SHELL_TASK, encode(shell_payload(command), "--shell")
+
+
 def _one(task: str | None, payload: str | None, options: Mapping[str, Any]) -> NewTask:
     if task is None:
-        raise UsageError("name a task, or give --from FILE (see fleet enqueue --help)")
+        raise UsageError("name a task, or give --from FILE or --shell 'CMD' (see fleet enqueue --help)")
     return new_task(task, _object(payload, "--payload"), options)
 
 

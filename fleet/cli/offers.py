@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet.cli.common import warn
+from fleet.domain.task import SHELL_TASK
 from fleet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,10 +43,12 @@ class Offers:
         """Raise UsageError when no worker ever offered one of these handlers."""
         unknown = self.unknown(names)
         if unknown:
-            raise UsageError(
-                f"task {unknown[0]!r}: no worker offers it, and none ever did: "
-                "start a worker that has it, check the spelling (fleet handlers), or leave out --strict"
+            advice = (
+                "start one with --allow-shell, or leave out --strict"
+                if unknown[0] == SHELL_TASK
+                else "start a worker that has it, check the spelling (fleet handlers), or leave out --strict"
             )
+            raise UsageError(f"task {unknown[0]!r}: no worker offers it, and none ever did: {advice}")
 
     def warn(self, names: set[str]) -> None:
         """Say on stderr which tasks of these handlers nothing will run, and why."""
@@ -53,10 +56,12 @@ class Offers:
 
         unknown = self.unknown(names)
         for name in unknown:
-            warn(f"task {name!r}: no worker offers it, and none ever did: it stays pending until one does")
+            until = "is started with --allow-shell" if name == SHELL_TASK else "does"
+            warn(f"task {name!r}: no worker offers it, and none ever did: it stays pending until one {until}")
         reason = why_nothing_runs(self.sight)
         if reason is not None:
             warn(f"nothing will run this: {reason}: run fleet-scaler --target-workers N, or fleet-worker")
         elif self.sight.claiming():
             for name in sorted(names - self.sight.offered() - set(unknown)):
-                warn(f"task {name!r}: no live worker offers it now")
+                was = "was started with --allow-shell" if name == SHELL_TASK else "offers it now"
+                warn(f"task {name!r}: no live worker {was}")

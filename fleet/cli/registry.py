@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,7 +42,7 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
         print("no workers")
     else:
         print_table(
-            ["WORKER", "POOL", "STATE", "HEALTH", "TASK", "BEAT", "HOST", "PID", "DONE", "FAILED", "LOG"],
+            ["WORKER", "POOL", "STATE", "HEALTH", "TASK", "BEAT", "CPU", "RSS", "HOST", "PID", "DONE", "FAILED", "LOG"],
             [
                 [
                     row["worker_id"],
@@ -50,6 +51,8 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
                     _health(row),
                     row["current_task_id"],
                     format_seconds(max(0.0, row["heartbeat_age_seconds"])),
+                    _metric(row, "cpu_percent", "%"),
+                    _metric(row, "rss_mb", "MiB"),
                     row["host"],
                     row["pid"],
                     row["tasks_done"],
@@ -60,6 +63,13 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
             ],
             widest=120,
         )
+
+
+def _metric(row: Mapping[str, Any], name: str, unit: str) -> str | None:
+    """Return a figure of the last beat; None without one, or where somebody wrote anything else there."""
+    metrics = row["metadata"]
+    value = metrics.get(name) if isinstance(metrics, Mapping) else None
+    return f"{value:.0f} {unit}" if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _health(row: Mapping[str, Any]) -> str | None:
@@ -142,7 +152,8 @@ def _print_status(found: Status, database: str) -> None:
     print(f"finished about {_counted(found.finished_10m)} in 10 minutes, {_counted(found.finished_24h)} in 24 hours")
     for pool in found.pools:
         wants = "leaves the number of workers as it is" if pool.desired is None else f"wants {pool.desired}"
-        print(f"pool     {pool.pool}: policy {pool.policy} {wants}, has {pool.live}")
+        slots = f" ({pool.slots} slots)" if pool.slots != pool.live else ""
+        print(f"pool     {pool.pool}: policy {pool.policy} {wants}, has {pool.live}{slots}")
     if found.handlers:
         print()
         print_table(

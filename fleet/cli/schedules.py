@@ -22,6 +22,7 @@ from fleet.cli.offers import Offers
 from fleet.cli.schedule_rows import document, facts, in_words, next_ticks, table_rows, tick_document, tick_lines
 from fleet.domain.jsontext import decode_object, encode
 from fleet.domain.schedule import Missed, Overlap, Schedule
+from fleet.domain.task import SHELL_TASK
 from fleet.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,11 @@ def add_commands(app: typer.Typer) -> None:
 @schedule_app.command()
 def add(
     name: Name,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The handler's name.")],
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="The handler's name.", show_default=False)] = None,
+    shell: Annotated[
+        str | None,
+        typer.Option(metavar="'CMD'", help="A shell command in place of TASK, for workers with --allow-shell."),
+    ] = None,
     cron: Annotated[
         str | None,
         typer.Option(metavar="'M H D M W'", help="Minute, hour, day of month, month, day of week: '*/5 * * * *'."),
@@ -108,10 +113,11 @@ def add(
     Fixed times come once a day, also when the clock is changed: where it jumps over one, that comes right after; where
     one occurs twice, the first counts. With * or */N as minute or hour, each time at which the clock matches counts.
     """
+    task, arguments = _what(task, payload, shell)
     schedule = Schedule(
         name=name,
         task=task,
-        payload_json=encode({} if payload is None else decode_object(payload, "--payload"), "--payload"),
+        payload_json=encode(arguments, "--payload"),
         options=_options(
             queue=queue,
             priority=priority,
@@ -136,6 +142,19 @@ def add(
         record = storage.schedules.add(schedule, replace=replace)
         Offers(storage).warn({task})
     _report(record, as_json)
+
+
+def _what(task: str | None, payload: str | None, shell: str | None) -> tuple[str, dict[str, Any]]:
+    """Return handler and payload."""
+    from fleet.enqueuing import shell_payload
+
+    if shell is None:
+        if task is None:
+            raise UsageError("name a task, or give --shell 'CMD' (see fleet schedule add --help)")
+        return task, {} if payload is None else decode_object(payload, "--payload")
+    if task is not None or payload is not None:
+        raise UsageError("--shell stands in place of TASK and --payload: give it or them")
+    return SHELL_TASK, shell_payload(shell)
 
 
 def _options(**given: Any) -> dict[str, Any]:

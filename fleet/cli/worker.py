@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fleet.cli.common import new_app, note, run_command
 from fleet.cli.options import OPTIONS, Kind, WorkerOption, setting_values
-from fleet.config import DATABASE_VARIABLE, Location, locate
+from fleet.config import DATABASE_VARIABLE, Location, locate, working_directory
 from fleet.errors import FleetError, UsageError
 from fleet.process import identify
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
-from fleet.worker.journal import open_journal
+from fleet.worker.journal import SUPERVISOR, open_journal
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
 from fleet.worker.shared import Board
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
+_log = logging.getLogger("fleet.supervisor")
 _DESCRIPTION = (
     "Execute tasks of the queue until told to stop. SIGTERM or ^C finishes what runs and ends; a second one gives it "
     "back to the queue."
@@ -86,7 +89,7 @@ def _start(options: Mapping[str, Any]) -> int:
         **setting_values(options),
     )
     _check_database(location)
-    open_journal(settings.worker_id)
+    open_journal(settings.worker_id, SUPERVISOR, as_json=settings.log_json)
     try:
         return _supervise(settings, _resources(location, settings))
     except OSError as error:
@@ -107,14 +110,24 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
         from fleet.loading import load
 
         bind(location)
-        return load(settings.modules)
+        return load(settings.modules, _shell_handlers(location, settings))
 
     return Resources(
         open_storage=lambda create: open_storage(location, create=create),
         load=load,
         preload=_preload,
+        disk=Path(working_directory()) if location.path is None else location.path.parent,
         environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
     )
+
+
+def _shell_handlers(location: Location, settings: WorkerSettings) -> tuple[Handler, ...]:
+    if not settings.allow_shell:
+        return ()
+    from fleet.logs import log_directory
+    from fleet.worker.handlers.shell import shell_handlers
+
+    return shell_handlers(settings, log_directory(location.path))
 
 
 def _preload() -> None:
@@ -126,14 +139,15 @@ def _preload() -> None:
 
 def _supervise(settings: WorkerSettings, resources: Resources) -> int:
     handlers = resources.load()
-    board = Board(settings.processes)
+    board = Board(settings.processes, settings.concurrency)
     group = Group(settings, board, Channels.open(board.fd, settings.processes), identify(), resources)
     threads = _threads()
     resources.preload()
-    supervisor = Supervisor(group, say=note)
+    say = _log.info if settings.log_json else note
+    supervisor = Supervisor(group, say)
     launcher: Launcher
     if threads > 1:
-        note(
+        say(
             f"importing the task modules started {threads - 1} threads: workers are spawned instead of forked, "
             "which is slower and takes more memory; start threads inside tasks to avoid it"
         )

@@ -42,6 +42,7 @@ class ClaimedTask:
     retry_json: str | None
     timeout_seconds: float | None
     deadline_at: datetime | None = None
+    lane_id: int = 0
 
     @property
     def fence(self) -> Fence:
@@ -68,9 +69,9 @@ class Finish:
         retry_in: seconds until the next attempt, when scheduled.
         attempt_back: whether the attempt is not counted.
         interruption: whether the execution was ended from outside, for the count that condemns.
-        exit_code: of the worker that died of it.
-        signal: of the worker that died of it.
-        peak_memory_mb: of the worker that died of it.
+        exit_code: of the worker, or the command, that ended with it.
+        signal: that ended the worker or the command.
+        peak_memory_mb: of the worker or the command.
         started_seconds_ago: how long ago the execution began (a batched task's start is written with its end).
         seconds: how long it executed.
     """
@@ -101,6 +102,9 @@ class Failure:
         traceback: the traceback's text, if there is one.
         final: whether no retry can help.
         retry_in: seconds until the next attempt, where the handler has said so.
+        exit_code: of the process that it was about, if it was about one.
+        signal: that ended that process.
+        peak_memory_mb: of that process, where known.
     """
 
     kind: str
@@ -108,6 +112,9 @@ class Failure:
     traceback: str | None = None
     final: bool = False
     retry_in: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    peak_memory_mb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,9 @@ def failed(claimed: ClaimedTask, failure: Failure, seconds: float, ago: float, r
         error_kind=printable(failure.kind, 100),
         traceback=failure.traceback and printable(failure.traceback, MAX_TRACEBACK_CHARACTERS),
         retry_in=delay,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+        peak_memory_mb=failure.peak_memory_mb,
         seconds=seconds,
         started_seconds_ago=ago,
     )
@@ -188,11 +198,13 @@ class Claimant:
         worker_id: the worker.
         incarnation: its life.
         lease_seconds: its lease (a task that it failed is left to others for that long).
+        concurrent: whether it begins all tasks of one claim at once, not one after the other.
     """
 
     worker_id: str
     incarnation: str
     lease_seconds: float
+    concurrent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +247,9 @@ class AttemptRecord:
         error: one line.
         error_kind: the exception's name, or `timeout`, `killed`, ...
         traceback: for people.
-        exit_code: of the worker that died of it.
-        signal: of the worker that died of it.
-        peak_memory_mb: of the worker that died of it.
+        exit_code: of the worker, or the command, that ended with it.
+        signal: that ended the worker or the command.
+        peak_memory_mb: of the worker or the command.
         started_at: when its execution began.
         ended_at: when it ended.
     """

@@ -73,6 +73,13 @@ def satisfies(offer: Mapping[str, float], requires: Mapping[str, float]) -> bool
     return all(offer.get(name, 0) >= quantity for name, quantity in requires.items())
 
 
+def room_for(requires: Mapping[str, float], left: Mapping[str, float]) -> int | None:
+    """Return how many tasks that need `requires` fit into what is left of an offer; None when they need nothing."""
+    # Ten tenths are a whole, whatever the arithmetic of floats says.
+    rooms = (int(left.get(name, 0) / quantity + 1e-9) for name, quantity in requires.items() if quantity)
+    return min(rooms, default=None)
+
+
 def tiers(lanes: Iterable[Lane], offer: Offer, random: Callable[[], float]) -> tuple[LaneClaim, ...]:
     """Return what a claim names of every lane that `offer` serves: lower tiers are claimed from first.
 

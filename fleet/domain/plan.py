@@ -64,6 +64,7 @@ class Plan:
         settings_version: the settings that it is based on.
         supply: ready and launching before it.
         ready: workers that are here and believed.
+        slots: tasks that those can execute at a time.
         launching: workers ordered and not yet here.
         draining: workers told to go.
         advised: what the policy said.
@@ -86,6 +87,7 @@ class Plan:
     waiting: int
     running: int
     reasons: tuple[str, ...]
+    slots: int = 0
     starts: tuple[StartGroup, ...] = ()
     resizes: tuple[ResizeGroup, ...] = ()
     cancels: tuple[CancelGroup, ...] = ()
@@ -152,6 +154,7 @@ def decide(snapshot: Snapshot) -> Plan:
         waiting=snapshot.waiting,
         running=snapshot.running,
         reasons=tuple(reasons),
+        slots=sum(worker.slots for worker in supply.workers),
         starts=starts,
         resizes=tuple(shrink.resizes),
         cancels=tuple(shrink.cancels),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from fleet.domain.durations import parse_duration
 from fleet.errors import UsageError
 
@@ -58,6 +60,15 @@ class Stopped(Signal):
 
     def __init__(self, reason: str = "stopped as asked") -> None:
         super().__init__(reason)
+
+
+class StopReason(StrEnum):
+    """Why an execution should end early."""
+
+    CANCELLED = "cancelled"
+    CLAIM_LOST = "claim lost"
+    TIMED_OUT = "timed out"
+    DRAINING = "draining"
 
 
 def _seconds(what: str, value: float | str) -> float:

@@ -17,6 +17,9 @@ MAX_ERROR_CHARACTERS = 4_000
 MAX_TRACEBACK_CHARACTERS = 20_000
 MAX_BATCH = 100
 
+SHELL_TASK = "fleet.shell"
+"""The handler that executes shell commands, where a worker is allowed to."""
+
 
 class TaskStatus(StrEnum):
     """Where a task is in its life; `pending` alone is claimable."""

@@ -55,6 +55,7 @@ class WorkerRegistration:
         handlers: names of the handlers that it has.
         version: the release that it runs.
         log_path: where its log goes, if to a file.
+        resources: what its host has, as JSON values.
         metadata: anything JSON.
     """
 
@@ -72,6 +73,7 @@ class WorkerRegistration:
     handlers: tuple[str, ...] = ()
     version: str | None = None
     log_path: str | None = None
+    resources: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -8,9 +8,11 @@ pool that asks for workers has none because its launches fail, or a live worker 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from fleet.domain.group import GroupRecord, GroupStatus
 from fleet.domain.policies import fixed
+from fleet.domain.task import SHELL_TASK, QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.ailments import degraded, unwell
 from fleet.monitoring.sight import Sight, can_take, desired
@@ -171,12 +173,18 @@ def _unoffered(sight: Sight) -> tuple[str, ...]:
     if not workers:
         return ()
     return tuple(
-        f"{counts.task} in queue {counts.queue}: {_tasks_wait(counts.pending)} and no worker offers it"
+        f"{counts.task} in queue {counts.queue}: {_tasks_wait(counts.pending)} and no worker {_offers(counts, workers)}"
         for counts in sight.counts
         if counts.pending
         and not sight.is_paused(counts.queue)
         and not any(can_take(worker, counts) for worker in workers)
     )
+
+
+def _offers(counts: QueueCounts, workers: Iterable[WorkerRecord]) -> str:
+    """Return what no worker does or has been told."""
+    shell_allowed = any(SHELL_TASK in worker.handlers for worker in workers)
+    return "offers it" if counts.task != SHELL_TASK or shell_allowed else "was started with --allow-shell"
 
 
 def _launchless(sight: Sight) -> tuple[str, ...]:

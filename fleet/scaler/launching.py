@@ -9,16 +9,16 @@ from typing import Any
 from fleet.adapters.base import REFUSED, LaunchFailed
 from fleet.domain.group import Template
 
-LOADS_CODE = ("tasks",)
-"""Worker options that decide which code is loaded."""
+LOADS_CODE = ("tasks", "allow-shell", "shell-env")
+"""Worker options that decide which code runs, and what of this host's environment it sees."""
 
 
 def honoured(stored: Template | None, own: Template, *, given: bool, owned: bool) -> Template:
     """Return the template by which this scaler starts workers.
 
     A SQLite file belongs to its owner, and its template is taken as stored. Whoever may write to a server's database
-    should not thereby run code here: there the interpreter and the directory are this scaler's own, and modules are
-    loaded only if its own command line names them.
+    should not thereby run code here: there the interpreter and the directory are this scaler's own, modules are loaded
+    only if its own command line names them, and shell commands are executed only if it allows them.
 
     Args:
         stored: what the pool's row says, if anything.
@@ -27,24 +27,36 @@ def honoured(stored: Template | None, own: Template, *, given: bool, owned: bool
         owned: whether the database is a file of its owner.
 
     Raises:
-        LaunchFailed: the row names modules that this scaler was not told to load.
+        LaunchFailed: the row asks for code to run that this scaler was not told of.
     """
     if stored is None:
         return own if given else replace(own, options={})
     if owned:
         return stored
-    for option in LOADS_CODE:
-        foreign = _values(stored.options, option) - _values(own.options, option)
-        if foreign:
-            named = " ".join(f"--{option} {value}" for value in sorted(foreign))
-            raise LaunchFailed(
-                f"the pool's row asks for {named}: on a server's database a scaler loads only what its own command "
-                f"line names: run it with -- {named}",
-                REFUSED,
-            )
+    foreign = [argument for option in LOADS_CODE for argument in _foreign(option, stored.options, own.options)]
+    if foreign:
+        named = " ".join(foreign)
+        raise LaunchFailed(
+            f"the pool's row asks for {named}: on a server's database a scaler runs only what its own command "
+            f"line allows: run it with -- {named}",
+            REFUSED,
+        )
     return Template(own.python, own.cwd, stored.options)
 
 
+def _foreign(option: str, stored: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that the row asks for and the command line does not."""
+    return [
+        f"--{option}" if value == str(True) else f"--{option} {value}"
+        for value in sorted(_values(stored, option) - _values(own, option))
+    ]
+
+
 def _values(options: Mapping[str, Any], name: str) -> set[str]:
-    value = options.get(name, ())
-    return {str(item) for item in value} if isinstance(value, Iterable) and not isinstance(value, str) else {str(value)}
+    """Return the values of an option, under either of the names that a row may give it."""
+    return {
+        str(item)
+        for given, value in options.items()
+        if str(given).replace("_", "-") == name
+        for item in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])
+    }

@@ -92,8 +92,9 @@ def notices(report: PassReport) -> list[str]:
 
 def state(plan: Plan) -> str:
     """Return what a plan is based on, in one line."""
+    slots = f" ({plan.slots} slots)" if plan.slots != plan.ready else ""
     return (
-        f"{plan.pool}: desired {plan.desired}: {plan.ready} ready, {plan.launching} launching, "
+        f"{plan.pool}: desired {plan.desired}: {plan.ready} ready{slots}, {plan.launching} launching, "
         f"{plan.draining} draining; {plan.waiting} tasks waiting, {plan.running} running ({'; '.join(plan.reasons)})"
     )
 

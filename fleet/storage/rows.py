@@ -223,7 +223,7 @@ def task_of(row: Row) -> TaskRecord:
 
 
 CLAIMED_COLUMNS = """id, claim_token, task, queue, payload_json, attempt, max_attempts, interruptions, retry_json,
-    timeout_seconds, deadline_at"""
+    timeout_seconds, deadline_at, lane_id"""
 
 
 def claimed_of(row: tuple[Any, ...], payload: str) -> ClaimedTask:
@@ -240,6 +240,7 @@ def claimed_of(row: tuple[Any, ...], payload: str) -> ClaimedTask:
         retry_json=row[8],
         timeout_seconds=row[9],
         deadline_at=as_time(row[10]),
+        lane_id=row[11],
     )
 
 

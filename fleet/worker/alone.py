@@ -90,9 +90,10 @@ class LoneBeats:
             return
         for _worker, fence in storage.queue.cancel_requests((self._worker_id,)):
             self._slot.cancel(fence)
-        reason = verdict(self._slot, now_ns(), 0.0, float("inf"))
-        if reason in (Reason.TIMEOUT, Reason.CANCELLED):
+        found = verdict(self._slot, now_ns(), 0.0, float("inf"))
+        if found is not None and found.reason in (Reason.TIMEOUT, Reason.CANCELLED):
             # There is nobody left to kill this process but itself; the rescue writes what became of the task.
-            _log.error("task %d: %s: this worker ends itself", reading.task_id, reason)
+            task_id = self._slot.seats[found.seat or 0].task_id
+            _log.error("task %d: %s: this worker ends itself", task_id, found.reason)
             os.kill(os.getpid(), signal.SIGKILL)
         storage.registry.keep_lease(self._worker_id, reading.incarnation)

@@ -11,14 +11,13 @@ from fleet.domain.worker import WorkerStatus
 from fleet.worker.alone import LoneBeats
 from fleet.worker.claims import Claims
 from fleet.worker.context import Context
-from fleet.worker.executor import Execution, execute, reap_leftovers
-from fleet.worker.handlers import Handler
+from fleet.worker.executor import execute, reap_leftovers
+from fleet.worker.handlers import Handler, timeout_of
 from fleet.worker.orders import Orders
 from fleet.worker.outbox import line
-from fleet.worker.own_task import OwnTask
 from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
 from fleet.worker.protocol import Link
-from fleet.worker.record import Phase, nanoseconds, now_ns
+from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.shared import Board, Slot
 from fleet.worker.wholeness import Wholeness
 
@@ -64,6 +63,18 @@ class BatchRunner:
         self._lone: LoneBeats | None = None
         self._unrecorded = False
 
+    in_flight = 0
+
+    def size(self) -> int:
+        """Return how many tasks to claim."""
+        return self._prefetch.size()
+
+    def wait_for_end(self) -> None:
+        """Nothing is executed when this is called."""
+
+    def abandon(self) -> None:
+        """Nothing is executed when this is called."""
+
     def run(self, tasks: Sequence[ClaimedTask]) -> None:
         """Execute the tasks; what is not begun when an order to drain comes is given back."""
         if len(tasks) > 1 and not self._board.watches_batches:
@@ -79,46 +90,33 @@ class BatchRunner:
                 return
 
     def _execute(self, position: int, claimed: ClaimedTask) -> bool:
+        handler = self._handlers.get(claimed.task)
+        timeout = timeout_of(claimed, handler)
         retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
         if not self._slot.begin(
             position,
             started=now_ns(),
-            timeout=nanoseconds(self._timeout(claimed)),
+            timeout=nanoseconds(timeout or 0.0),
             retry_in=-1 if retry_in is None else nanoseconds(retry_in),
+            grace=nanoseconds(handler.time_to_end if handler else 0.0),
         ):
             return False
         if self._orders.alone:
             self.supervisor_gone()
+        seat = self._slot.seats[0]
         own = self._claims.own_task(claimed)
-        context = Context(claimed, lambda: self._orders.execution_should_stop, own)
-        execution = execute(self._handlers.get(claimed.task), claimed, context)
+        context = Context(
+            claimed, lambda: self._orders.stop_reason(seat), own, timeout, lambda: self._orders.stop(seat)
+        )
+        execution = execute(handler, claimed, context)
         # While the record still says that it executes: whatever broke this process is charged.
         self._wholeness.check()
-        self._slot.enters(Phase.RECORDING)
+        self._slot.end_of_execution()
         self._end_lone_beats()
         reap_leftovers()
         self._prefetch.learn(execution.seconds)
-        unrecorded = self._record_with_its_rows(execution, own)
-        self._unrecorded = unrecorded is not None
-        if unrecorded is not None:
-            self._claims.executed.append(unrecorded)
+        self._unrecorded = self._claims.take(self._claims.completion(execution, own))
         return True
-
-    def _record_with_its_rows(self, execution: Execution, own: OwnTask) -> Execution | None:
-        """Close the transaction that the handler left open, if it did; return what is still to be recorded."""
-        if not own.has_transaction:
-            return execution
-        if execution.succeeded:
-            return self._claims.complete(execution, own)
-        own.roll_back()
-        return execution
-
-    def _timeout(self, claimed: ClaimedTask) -> float:
-        """Return the timeout in seconds, 0 for none; the enqueuer may not have known the handler's own."""
-        handler = self._handlers.get(claimed.task)
-        if claimed.timeout_seconds is None and handler is not None:
-            return handler.defaults.timeout or 0.0
-        return claimed.timeout_seconds or 0.0
 
     def _put_aside(self) -> bool:
         """Note how the last task ended, or record all so far if the batch lasts; False when its rest is not ours."""
@@ -131,7 +129,7 @@ class BatchRunner:
 
     def supervisor_gone(self) -> None:
         """Beat for the worker while it executes."""
-        if self._lone is None and self._slot.phase == Phase.EXECUTING:
+        if self._lone is None and self._slot.executing:
             self._lone = self._beat_alone()
 
     def _end_lone_beats(self) -> None:

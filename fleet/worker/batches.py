@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.clock import boottime
-from fleet.domain.execution import Claimant, Fence
+from fleet.domain.execution import Claimant
 from fleet.storage.interfaces import WorkQueue
 from fleet.worker import outbox
 from fleet.worker.prefetch import BATCH_SECONDS
@@ -31,16 +31,17 @@ class BatchWatch:
         batches = [
             (number, slot)
             for number, slot in enumerate(self._board.slots)
-            if slot.phase in (Phase.EXECUTING, Phase.RECORDING, Phase.CLAIMING) and slot.held_count > 1
+            if slot.held_count > 1 and slot.phase in (Phase.EXECUTING, Phase.RECORDING, Phase.CLAIMING)
         ]
         self._board.watches_batches = int(bool(batches))
         for number, slot in batches:
-            if slot.phase == Phase.EXECUTING and now_ns() - slot.started > nanoseconds(BATCH_SECONDS):
+            seat = slot.seats[0]
+            if seat.is_executing and now_ns() - seat.started > nanoseconds(BATCH_SECONDS):
                 self._break_up(self._settings.worker_name(number), slot)
         return BATCH_SECONDS if batches else float("inf")
 
     def _break_up(self, name: str, slot: Slot) -> None:
-        incarnation, lasting = slot.incarnation, Fence(slot.task_id, slot.token)
+        incarnation, lasting = slot.incarnation, slot.seats[0].fence
         revoked = slot.revoke_rest(lasting)
         if revoked is None:
             return
@@ -51,7 +52,7 @@ class BatchWatch:
             self._queue.finish_and_claim(claimant, [outbox.finish(text, now) for text in ended], (), 0)
         # Its start is written now, so that a death that nobody sees is charged to it and not to the tasks behind it.
         if not self._queue.start(claimant, lasting):
-            slot.stop_task, slot.stop_token = lasting.task_id, lasting.claim_token
+            slot.stop(lasting)
         if rest:
             reason = f"task {lasting.task_id} before it in the batch takes long"
             self._queue.release(incarnation, rest, interrupted=False, reason=reason)

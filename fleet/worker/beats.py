@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fleet import process
 from fleet.domain.execution import Fence
 from fleet.domain.worker import Beat, BeatReply, WorkerStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
+from fleet.worker.metrics import Metrics
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Channels
-from fleet.worker.record import Phase, Reading, nanoseconds, now_ns
+from fleet.worker.record import Reading, Running, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board, Slot
 
@@ -45,9 +47,7 @@ def shows_life(reading: Reading, process_state: str | None, now: int, heartbeat:
     silence = nanoseconds(silence_allowed(heartbeat))
     if now - reading.pulse <= silence:
         return True
-    if reading.phase is not Phase.EXECUTING:
-        return False
-    return reading.timeout == 0 or now - reading.started <= reading.timeout + silence
+    return any(one.timeout == 0 or now - one.started <= one.timeout + silence for one in reading.running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Member:
     slot: Slot
     reading: Reading
 
-    def beat(self) -> Beat:
+    def beat(self, metrics: Mapping[str, Any] | None) -> Beat:
         reading = self.reading
         executing = reading.executing
         return Beat(
@@ -68,6 +68,7 @@ class _Member:
             idle=not reading.held,
             tasks_done=reading.done,
             tasks_failed=reading.failed,
+            metadata=metrics,
         )
 
 
@@ -79,9 +80,13 @@ class Heartbeats:
         board: the group's shared memory.
         channels: the group's descriptors.
         storage: the store.
+        metrics: measures the workers.
     """
 
-    def __init__(self, settings: WorkerSettings, board: Board, channels: Channels, storage: Storage) -> None:
+    def __init__(
+        self, settings: WorkerSettings, board: Board, channels: Channels, storage: Storage, metrics: Metrics
+    ) -> None:
+        self._metrics = metrics
         self._settings = settings
         self._board = board
         self._channels = channels
@@ -97,10 +102,12 @@ class Heartbeats:
             False when the beats could not be written: try again soon.
         """
         members = self._living()
+        measured = self._measured(members)
         asked = now_ns()
         try:
             reach("keeper.beat")
-            replies = self._storage.registry.beat([member.beat() for member in members])
+            beats = [member.beat(measured.get(member.reading.incarnation)) for member in members]
+            replies = self._storage.registry.beat(beats)
         except TROUBLE as error:
             self._failed(error)
             self._believe_what_can_be_read(members)
@@ -111,6 +118,14 @@ class Heartbeats:
         for member, reply in zip(members, replies, strict=True):
             self._apply(member, reply, asked)
         return True
+
+    def _measured(self, members: Sequence[_Member]) -> Mapping[str, Mapping[str, Any]]:
+        try:
+            return self._metrics.measure([member.reading for member in members])
+        except Exception:
+            # Whatever a host says of itself, no beat is lost over it.
+            _log.exception("the workers could not be measured")
+            return {}
 
     def _living(self) -> list[_Member]:
         now = now_ns()
@@ -132,14 +147,13 @@ class Heartbeats:
         slot, reading = member.slot, member.reading
         if not reply.known:
             slot.mark_unknown(reading.incarnation)
-            self._stop_execution(member)
+            self._stop(member, reading.running)
             self._channels.wake(member.number)
             return
         self._confirm(slot, asked)
-        if reading.task_id in reply.lost_tasks:
-            self._stop_execution(member)
-        if reading.executing in reply.cancelled_tasks:
-            slot.cancel(Fence(reading.task_id, reading.token))
+        self._stop(member, [one for one in reading.running if one.fence.task_id in reply.lost_tasks])
+        for fence in reply.cancelled_tasks:
+            slot.cancel(fence)
         if reply.released_tasks:
             _log.warning("%s: tasks %s were claimed without its knowing; given back", member.name, reply.released_tasks)
         if reply.status is WorkerStatus.TERMINATING and not slot.drain:
@@ -149,12 +163,10 @@ class Heartbeats:
         # A beat that waited long was asked for before what has been read meanwhile.
         slot.fence_at = max(slot.fence_at, asked + nanoseconds(self._settings.lease - self._settings.heartbeat))
 
-    def _stop_execution(self, member: _Member) -> None:
-        """Have the supervisor end what the worker executes without a claim, if it still does."""
-        executing = member.reading.executing
-        if executing is not None:
-            member.slot.stop_task = executing.task_id
-            member.slot.stop_token = executing.claim_token
+    def _stop(self, member: _Member, executions: Sequence[Running]) -> None:
+        """Have ended what the worker executes without a claim, if it still does."""
+        for execution in executions:
+            member.slot.stop(execution.fence)
 
     def _drain(self, member: _Member, reply: BeatReply) -> None:
         seconds = self._settings.drain_timeout
@@ -195,8 +207,8 @@ class Heartbeats:
         reading = member.reading
         if not self._storage.registry.verify(member.name, reading.incarnation).known:
             return False
-        executing = reading.executing
-        if executing is None:
-            return True
-        row = self._storage.queue.get(executing.task_id)
-        return row is not None and row.claim_token == executing.claim_token and row.incarnation == reading.incarnation
+        return all(self._is_held(one.fence, reading.incarnation) for one in reading.running)
+
+    def _is_held(self, fence: Fence, incarnation: str) -> bool:
+        row = self._storage.queue.get(fence.task_id)
+        return row is not None and row.claim_token == fence.claim_token and row.incarnation == incarnation

@@ -17,7 +17,7 @@ from fleet.errors import FleetError
 from fleet.faultpoints import reach
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
-from fleet.worker.journal import open_journal
+from fleet.worker.journal import KEEPER, WORKER, open_journal
 from fleet.worker.keeper import Keeper
 from fleet.worker.loop import EXIT_TROUBLE, Worker
 from fleet.worker.protocol import Channels, Link
@@ -44,7 +44,7 @@ class Launcher(Protocol):
 
 def work(group: Group, number: int, handlers: Mapping[str, Handler]) -> int:
     """Be the worker in slot `number`; return the exit code."""
-    open_journal(group.settings.worker_name(number))
+    open_journal(group.settings.worker_name(number), WORKER, as_json=group.settings.log_json)
     return Worker(
         group.settings,
         number,
@@ -57,7 +57,7 @@ def work(group: Group, number: int, handlers: Mapping[str, Handler]) -> int:
 
 def keep(group: Group, link: Link, known: bool, handlers: frozenset[str]) -> int:
     """Be the keeper; return the exit code."""
-    open_journal(f"{group.settings.worker_id} keeper")
+    open_journal(group.settings.worker_id, KEEPER, as_json=group.settings.log_json)
     return Keeper(
         group.settings,
         group.board,
@@ -67,6 +67,7 @@ def keep(group: Group, link: Link, known: bool, handlers: frozenset[str]) -> int
         group.resources.open_storage,
         handlers,
         known,
+        group.resources.disk,
     ).run()
 
 
@@ -220,7 +221,7 @@ def run_spawned(document: int, resources: Callable[[WorkerSettings], Resources])
     channels = Channels(**{**content["channels"], "wakes": tuple(content["channels"]["wakes"])})
     group = Group(
         settings,
-        Board(settings.processes, channels.board),
+        Board(settings.processes, settings.concurrency, channels.board),
         channels,
         ProcessIdentity(**content["supervisor"]),
         resources(settings),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fleet.clock import boottime
 from fleet.domain.execution import ClaimedTask, ClaimReply, Failure, Fence
-from fleet.domain.lanes import Lane, LaneClaim, Offer, tiers
+from fleet.domain.lanes import Lane, LaneClaim, Offer, room_for, tiers
 from fleet.domain.task import TaskStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage, WorkQueue
@@ -38,6 +38,7 @@ class LearnedLanes:
         self._served: list[Lane] = []
         self._newest = 0
         self._tiers: tuple[LaneClaim, ...] = ()
+        self._requires: dict[int, Mapping[str, float]] = {}
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -56,8 +57,14 @@ class LearnedLanes:
         new = queue.lanes(self._newest)
         if new:
             self._newest = new[-1].lane_id
-            self._served += [lane for lane in new if self._offer.serves(lane)]
+            served = [lane for lane in new if self._offer.serves(lane)]
+            self._served += served
+            self._requires.update((lane.lane_id, lane.requires) for lane in served)
             self._tiers = tiers(self._served, self._offer, random.random)
+
+    def requires(self, lane_id: int) -> Mapping[str, float]:
+        """Return what a lane's tasks need; nothing for a lane that is not served."""
+        return self._requires.get(lane_id, {})
 
     @property
     def has_preferring(self) -> bool:
@@ -70,6 +77,36 @@ class LearnedLanes:
             self._tiers = tiers(self._served, self._offer, random.random)
         return self._tiers
 
+    def to_claim_within(self, left: Mapping[str, float], limit: int) -> tuple[tuple[LaneClaim, ...], int]:
+        """Return what the next claim names, and how many tasks it may bring.
+
+        Args:
+            left: what is left of the offer: lanes that need more are left out, and no mixture of tasks needs more.
+            limit: at most so many.
+        """
+        lanes = tuple(lane for lane in self.to_claim() if room_for(self._requires[lane[0]], left) != 0)
+        most: dict[str, float] = {}
+        for lane in lanes:
+            for name, quantity in self._requires[lane[0]].items():
+                most[name] = max(most.get(name, 0.0), quantity)
+        room = room_for(most, left)
+        return lanes, limit if room is None else min(limit, room)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What is to be done about an execution that is over.
+
+    Attributes:
+        execution: the execution.
+        recorded: whether its end is in the database already, with its handler's own rows.
+        accepted: whether its claim still stood then.
+    """
+
+    execution: Execution
+    recorded: bool = False
+    accepted: bool = False
+
 
 class Claims:
     """What one worker has claimed, and what it has executed and not yet recorded.
@@ -80,6 +117,9 @@ class Claims:
         slot: the worker's record in shared memory.
         lanes: the lanes that it serves.
         heartbeat: seconds between beats.
+
+    Attributes:
+        left: returns what is left of the worker's offer, where it executes several tasks at a time.
     """
 
     def __init__(
@@ -91,6 +131,7 @@ class Claims:
         self._slot = slot
         self._heartbeat = heartbeat
         self.lanes = lanes
+        self.left: Callable[[], Mapping[str, float]] | None = None
         self.tally = Tally()
         self.executed: list[Execution] = []
         self.recorded = 0
@@ -109,14 +150,26 @@ class Claims:
         reply = self.record(limit) if self.executed else self._claim(limit)
         if reply is None:
             return (), None
-        self._slot.hold([claimed.fence for claimed in reply.tasks])
+        self._hold(reply.tasks)
         self._slot.phase = Phase.CLAIMING
         return self._still_held(reply.tasks, asked), reply
+
+    def _hold(self, tasks: Sequence[ClaimedTask]) -> None:
+        fences = [claimed.fence for claimed in tasks]
+        if self._slot.is_concurrent:
+            self._slot.take_seats(fences)
+        else:
+            self._slot.hold(fences)
+
+    def _wanted(self, limit: int) -> tuple[tuple[LaneClaim, ...], int]:
+        if not limit:
+            return (), 0
+        return (self.lanes.to_claim(), limit) if self.left is None else self.lanes.to_claim_within(self.left(), limit)
 
     def _claim(self, limit: int) -> ClaimReply | None:
         self._slot.enters(Phase.CLAIMING)
         try:
-            reply = self._queue.claim(self._membership.claimant, self.lanes.to_claim(), limit)
+            reply = self._queue.claim(self._membership.claimant, *self._wanted(limit))
             if reply.tasks:
                 reach("worker.claimed")
         except TROUBLE as error:
@@ -141,14 +194,15 @@ class Claims:
             raise
         reach("worker.recorded")
         self.recorded_at = boottime()
+        if self._slot.is_concurrent:
+            self._slot.free_seats([execution.claimed.fence for execution in executed])
         self._account(executed, reply.accepted)
         return reply
 
     def _finish_and_claim(self, executed: Sequence[Execution], limit: int) -> ClaimReply:
         now = boottime()
         finishes = [execution.finish(now, random.random) for execution in executed]
-        lanes = self.lanes.to_claim() if limit else ()
-        reply = self._queue.finish_and_claim(self._membership.claimant, finishes, lanes, limit)
+        reply = self._queue.finish_and_claim(self._membership.claimant, finishes, *self._wanted(limit))
         if reply.tasks:
             reach("worker.claimed")
         return reply
@@ -160,43 +214,63 @@ class Claims:
             claimed = execution.claimed
             if claimed.fence not in accepted and position >= taken:
                 _log.warning(
-                    "claim %d of task %d was lost: its result is dropped", claimed.claim_token, claimed.task_id
+                    "claim %d of task %d was lost: its result is dropped",
+                    claimed.claim_token,
+                    claimed.task_id,
+                    extra={"task_id": claimed.task_id},
                 )
                 continue
             self.tally.add(execution)
             self._count(execution)
 
     def _count(self, execution: Execution) -> None:
-        if execution.failed:
+        if isinstance(execution.outcome, Failure):
             self._slot.failed += 1
+            _tell_failure(execution.claimed, execution.outcome)
         elif execution.succeeded:
             self._slot.done += 1
 
-    def complete(self, execution: Execution, own: OwnTask) -> Execution | None:
-        """Record a success in the transaction that its handler opened: both are committed, or neither is.
+    def completion(self, execution: Execution, own: OwnTask) -> Completion:
+        """Close the transaction that a handler left open, if it did: a success is recorded in it, or it is undone.
 
-        Returns:
-            What is still to be recorded, when the transaction could not be committed; None when all is done.
+        Called in the handler's own thread, which is the transaction's.
         """
-        task_id = execution.claimed.task_id
+        if not own.has_transaction:
+            return Completion(execution)
+        if not execution.succeeded:
+            own.roll_back()
+            return Completion(execution)
         try:
             accepted = own.complete(execution.finish(boottime(), random.random))
         except Exception as error:
             reason = describe(error)
-            _log.warning("the transaction of task %d was undone: %s", task_id, reason)
+            _log.warning("the transaction of task %d was undone: %s", execution.claimed.task_id, reason)
             failure = Failure(type(error).__name__, f"its transaction could not be committed: {reason}")
-            return replace(execution, outcome=failure)
+            return Completion(replace(execution, outcome=failure))
+        return Completion(execution, recorded=True, accepted=accepted)
+
+    def take(self, completion: Completion) -> bool:
+        """Take over an execution that is over; return whether it is still to be recorded."""
+        execution = completion.execution
+        if not completion.recorded:
+            self.executed.append(execution)
+            return True
         self.recorded += 1
-        if accepted:
+        if self._slot.is_concurrent:
+            self._slot.free_seats([execution.claimed.fence])
+        if completion.accepted:
             self.tally.add(execution)
             self._count(execution)
         else:
+            task_id = execution.claimed.task_id
             _log.warning("claim of task %d was lost: its result and its transaction are dropped", task_id)
-        return None
+        return False
 
-    def own_task(self, claimed: ClaimedTask) -> OwnTask:
-        """Return the rows of a claimed task, for its handler."""
-        return OwnTask(self._storage, self._membership.claimant, claimed, self._membership.patiently)
+    def own_task(self, claimed: ClaimedTask, shares_thread: bool = False) -> OwnTask:
+        """Return the rows of a claimed task, for its handler; see `OwnTask`."""
+        return OwnTask(
+            self._storage, self._membership.claimant, claimed, self._membership.patiently, shares_thread=shares_thread
+        )
 
     def _still_held(self, tasks: tuple[ClaimedTask, ...], asked: float) -> tuple[ClaimedTask, ...]:
         """Return the tasks that are still ours: a claim whose reply took long may have been given back meanwhile."""
@@ -204,7 +278,10 @@ class Claims:
             return tasks
         held = tuple(claimed for claimed in tasks if self._holds(claimed))
         if len(held) < len(tasks):
-            self._slot.hold([claimed.fence for claimed in held])
+            if self._slot.is_concurrent:
+                self._slot.free_seats({claimed.fence for claimed in tasks} - {claimed.fence for claimed in held})
+            else:
+                self._hold(held)
         return held
 
     def _holds(self, claimed: ClaimedTask) -> bool:
@@ -218,3 +295,17 @@ class Claims:
             self._queue.release(self._membership.claimant.incarnation, fences, interrupted=False, reason=reason)
         except TROUBLE as error:
             _log.warning("giving back %d tasks failed: %s", len(fences), error)
+
+
+def _tell_failure(claimed: ClaimedTask, failure: Failure) -> None:
+    """Log that an attempt has failed; not in the exception's words, which may be those of the payload."""
+    _log.warning(
+        "task %d (%s) failed: %s, attempt %d of %d%s",
+        claimed.task_id,
+        claimed.task,
+        failure.kind,
+        claimed.attempt,
+        claimed.max_attempts,
+        "" if claimed.has_attempts_left and not failure.final else ", for good",
+        extra={"task_id": claimed.task_id},
+    )

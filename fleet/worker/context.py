@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ from typing import Any, TypeVar
 from fleet.clock import boottime
 from fleet.domain.execution import ClaimedTask
 from fleet.domain.jsontext import encode
-from fleet.domain.signals import Stopped
+from fleet.domain.signals import Stopped, StopReason
 from fleet.errors import UsageError
 from fleet.worker.own_task import OwnTask
+from fleet.worker.stop import Stop
 
 T = TypeVar("T")
 
@@ -47,20 +49,32 @@ class Context:
 
     Args:
         claimed: the task.
-        stop_asked: returns whether the execution should end early.
+        why_stop: returns why the execution should end early, None while it should not.
         own: the task's rows.
+        timeout: seconds that the execution may take, None for any time.
+        stop: returns the order by which the execution is to end now, with the reason; None while there is none.
 
     Attributes:
         task_id: the task.
         attempt: which attempt this is, from 1.
+        timeout: seconds that this attempt may take; None for any time.
         log: a logger of the handler's own.
     """
 
-    def __init__(self, claimed: ClaimedTask, stop_asked: Callable[[], bool], own: OwnTask) -> None:
+    def __init__(
+        self,
+        claimed: ClaimedTask,
+        why_stop: Callable[[], StopReason | None],
+        own: OwnTask,
+        timeout: float | None = None,
+        stop: Callable[[], Stop | None] = lambda: None,
+    ) -> None:
+        self._stop = stop
+        self.timeout = timeout
         self.task_id = claimed.task_id
         self.attempt = claimed.attempt
         self.log = logging.getLogger(f"fleet.task.{claimed.task}")
-        self._stop_asked = stop_asked
+        self._why_stop = why_stop
         self._own = own
         self._reported_at = float("-inf")
         self._claim_gone = False
@@ -70,14 +84,33 @@ class Context:
 
     @property
     def should_stop(self) -> bool:
-        """Whether to end early: its end is asked for, its claim is gone, or a drain has a deadline."""
-        return self._claim_gone or self._stop_asked()
+        """Whether to end early: see `stop_reason`."""
+        return self.stop_reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why to end early: `cancelled`, `claim lost`, `timed out`, or `draining` with a deadline; None to go on."""
+        return StopReason.CLAIM_LOST if self._claim_gone else self._why_stop()
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why, and by when, the execution is to end now; None while it may go on.
+
+        Timeout and drain deadline are told as long before as the handler's `grace` says.
+        """
+        return self._stop()
+
+    @property
+    def claim(self) -> str:
+        """A name of this very execution, unlike that of any other: worker's life, task, claim token."""
+        return self._own.claim
 
     def stop_if_asked(self) -> None:
         """Leave the handler when its end is asked for.
 
         Raises:
-            Stopped: it is: the task ends cancelled if that was asked, or is given back uncounted.
+            Stopped: it is: the task ends cancelled if that was asked, has failed if it timed out, or is given back
+                uncounted.
         """
         if self.should_stop:
             raise Stopped
@@ -101,27 +134,42 @@ class Context:
         bounded = None if fraction is None or fraction != fraction else min(1.0, max(0.0, float(fraction)))
         self._claim_gone = not self._own.progress(bounded, text)
 
-    def step(self, name: str, function: Callable[[], T]) -> T:
+    def step(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Return the stored result of a step, or run it and store what it returns.
 
         It is stored durably, and outlives release, retry and worker: a step that has been stored is not run again.
+        The step of a coroutine function is awaited: `await ctx.step("fetch", fetch, url)`.
 
         Args:
             name: the step's name within the task.
-            function: called without arguments; what it returns must be JSON.
+            function: what it returns must be JSON.
+            args: handed to the function.
+            kwargs: handed to the function.
 
         Raises:
             Stopped: the claim is gone: whoever has the task now runs the step.
             PayloadError: the result cannot be stored.
         """
         steps = self._stored_steps()
+        if inspect.iscoroutinefunction(function):
+            return self._awaited_step(name, function, args, kwargs)  # type: ignore[return-value]  # what it returns
         if name not in steps:
-            _check_name(name)
-            # What could not be stored is not done in the first place.
-            self._own.check_no_transaction(name)
-            self._store(name, function())
+            self._check_step(name)
+            self._store(name, function(*args, **kwargs))
         found: T = steps[name]
         return found
+
+    async def _awaited_step(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        steps = self._stored_steps()
+        if name not in steps:
+            self._check_step(name)
+            self._store(name, await function(*args, **kwargs))
+        return steps[name]
+
+    def _check_step(self, name: str) -> None:
+        """Refuse what could not be stored: it is not done in the first place."""
+        _check_name(name)
+        self._own.check_no_transaction(name)
 
     def checkpoint(self, value: Any) -> None:
         """Store where the task stands, in place of what was stored before; errors as for `step`."""

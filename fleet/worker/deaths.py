@@ -51,6 +51,8 @@ def failure_of(death: Death) -> Finish | None:
 def _kind(death: Death) -> str:
     if death.reason == Reason.TIMEOUT:
         return "timeout"
+    if death.out_of_memory:
+        return "out_of_memory"
     return "exited" if death.signal is None else "killed"
 
 
@@ -59,7 +61,8 @@ def describe(death: Death) -> str:
     if death.reason == Reason.TIMEOUT:
         return f"timed out after {death.timeout:g} s: its worker was killed"
     if death.reason == Reason.CRASH:
-        return f"worker {death.worker_id} {_manner(death)}"
+        beside = f"; it executed {death.beside + 1} tasks at once" if death.beside else ""
+        return f"worker {death.worker_id} {_manner(death)}{beside}"
     return _ORDERED.get(death.reason, death.reason)
 
 
@@ -81,6 +84,8 @@ def _manner(death: Death) -> str:
         return f"exited with code {death.exit_code} after {format_seconds(death.seconds)}, {memory}"
     name = _signal_name(death.signal)
     hint = "; the kernel does this when memory runs out" if death.signal == signal.SIGKILL else ""
+    if death.out_of_memory:
+        hint = ": the kernel killed it because memory ran out"
     return f"died of signal {death.signal} ({name}), {memory}{hint}"
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from fleet import process
 from fleet.clock import Clock
 from fleet.worker.protocol import Reason
 from fleet.worker.record import Phase, nanoseconds
+from fleet.worker.seat import Seat
 from fleet.worker.shared import Slot
 
 STOPPING_TIME = 2.0
@@ -21,7 +24,20 @@ CANCEL_GRACE = 5.0
 _BETWEEN_TASKS = (Phase.STARTING, Phase.IDLE, Phase.CLAIMING, Phase.RECORDING)
 
 
-def verdict(slot: Slot, now: int, awake: float, lease: float) -> Reason | None:
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a worker must be killed.
+
+    Attributes:
+        reason: why.
+        seat: the seat of the execution that it is for; None when it is for none, or for all.
+    """
+
+    reason: Reason
+    seat: int | None = None
+
+
+def verdict(slot: Slot, now: int, awake: float, lease: float) -> Verdict | None:
     """Return why a worker must be killed now, None to let it live.
 
     A worker that records what it executed is left alone, whatever the time.
@@ -32,14 +48,29 @@ def verdict(slot: Slot, now: int, awake: float, lease: float) -> Reason | None:
         awake: seconds since this host last slept: after a suspend, nothing is held against anybody at once.
         lease: seconds.
     """
-    if slot.phase != Phase.EXECUTING:
-        return _between_tasks(slot, now, awake, lease)
-    if 0 < slot.timeout < now - slot.started:
+    executing = False
+    for place, seat in enumerate(slot.seats):
+        if seat.is_executing:
+            executing = True
+            reason = _of_execution(seat, now)
+            if reason is not None:
+                return Verdict(reason, place)
+    reason = _while_executing(slot, now, awake, lease) if executing else _between_tasks(slot, now, awake, lease)
+    return None if reason is None else Verdict(reason)
+
+
+def _of_execution(seat: Seat, now: int) -> Reason | None:
+    """Return why one execution must end now, by the death of its worker if need be."""
+    if 0 < seat.timeout < now - seat.started - seat.grace:
         return Reason.TIMEOUT
-    if slot.stop_token == slot.token and slot.stop_task == slot.task_id:
+    if seat.is_stopped and seat.stop_at <= now - seat.grace:
         return Reason.CLAIM_LOST
-    if slot.is_cancelled and slot.cancel_at < now - nanoseconds(CANCEL_GRACE):
+    if seat.is_cancelled and seat.cancel_at < now - nanoseconds(CANCEL_GRACE):
         return Reason.CANCELLED
+    return None
+
+
+def _while_executing(slot: Slot, now: int, awake: float, lease: float) -> Reason | None:
     if slot.drain and 0 < slot.drain_deadline < now:
         return Reason.DRAIN_DEADLINE
     if 0 < slot.fence_at < now and awake > lease / 3:
@@ -61,19 +92,18 @@ def _between_tasks(slot: Slot, now: int, awake: float, lease: float) -> Reason |
     return None
 
 
-def interruption(slot: Slot) -> Reason | None:
+def interruption(slot: Slot) -> Verdict | None:
     """Return the verdict of a second signal: whoever executes is interrupted."""
-    return Reason.SECOND_SIGNAL if slot.phase == Phase.EXECUTING else None
+    return Verdict(Reason.SECOND_SIGNAL) if slot.executing else None
 
 
 def next_timeout(slot: Slot) -> int | None:
-    """Return when the present execution times out, in boot nanoseconds; None when it does not."""
-    if slot.phase != Phase.EXECUTING or slot.timeout == 0:
-        return None
-    return slot.started + slot.timeout
+    """Return when the next execution times out for good, in boot nanoseconds; None when none does."""
+    ends = (seat.started + seat.timeout + seat.grace for seat in slot.executing if seat.timeout)
+    return min(ends, default=None)
 
 
-def kill_if(pid: int, slot: Slot, judge: Callable[[], Reason | None], clock: Clock) -> Reason | None:
+def kill_if(pid: int, slot: Slot, judge: Callable[[], Verdict | None], clock: Clock) -> Verdict | None:
     """Kill a worker if the verdict on it stands while it is stopped; return the verdict that was carried out.
 
     Between looking and killing a worker may have gone on to its next task; stopped, it cannot.
@@ -84,21 +114,25 @@ def kill_if(pid: int, slot: Slot, judge: Callable[[], Reason | None], clock: Clo
         judge: returns the verdict.
         clock: for the wait.
     """
-    before = _execution(slot)
+    before = _judged(slot, judge())
     stopped_before = process.state(pid) in ("T", "t")
     if not stopped_before:
         os.kill(pid, signal.SIGSTOP)
         _await_stop(pid, clock)
-    reason = judge() if _execution(slot) == before else None
-    if reason is not None:
+    stands = judge()
+    if stands is not None and _judged(slot, stands) == before:
         kill_session(pid)
-    elif not stopped_before:
+        return stands
+    if not stopped_before:
         os.kill(pid, signal.SIGCONT)
-    return reason
+    return None
 
 
-def _execution(slot: Slot) -> tuple[int, int, int]:
-    return slot.phase, slot.task_id, slot.token
+def _judged(slot: Slot, judged: Verdict | None) -> tuple[Any, ...]:
+    """Return what a verdict is about, to see whether it still is."""
+    if judged is None or judged.seat is None:
+        return (judged,)
+    return judged, slot.seats[judged.seat].fence
 
 
 def _await_stop(pid: int, clock: Clock) -> None:

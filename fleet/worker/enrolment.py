@@ -13,6 +13,7 @@ from fleet.clock import Clock
 from fleet.domain.worker import WorkerRegistration
 from fleet.errors import WorkerIdTaken
 from fleet.storage.interfaces import Storage
+from fleet.worker.metrics import facts
 from fleet.worker.settings import WorkerSettings
 
 _LOOK_AGAIN = 0.5
@@ -33,6 +34,7 @@ def registration(settings: WorkerSettings, slot: int, incarnation: str, handlers
         process=process.identify(),
         heartbeat_seconds=settings.heartbeat,
         lease_seconds=settings.lease,
+        slots=settings.concurrency,
         group_id=settings.group_id,
         adapter_id=settings.adapter_id,
         capabilities=settings.capabilities,
@@ -40,6 +42,7 @@ def registration(settings: WorkerSettings, slot: int, incarnation: str, handlers
         handlers=tuple(sorted(handlers)),
         version=fleet.__version__,
         log_path=settings.log_path,
+        resources=facts(settings.max_memory_mb),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import traceback
 from collections.abc import Callable
@@ -12,13 +13,17 @@ from fleet.clock import boottime
 from fleet.domain import execution
 from fleet.domain.execution import ClaimedTask, Failure, Finish, Withdrawal
 from fleet.domain.jsontext import decode_object, encode
-from fleet.domain.signals import Cancel, Retry, Signal, Snooze, Stopped
+from fleet.domain.signals import Cancel, Retry, Signal, Snooze, Stopped, StopReason
 from fleet.domain.task import TaskStatus
 from fleet.errors import PayloadError
 from fleet.executing import executing
 from fleet.worker.context import Context
-from fleet.worker.handlers import Handler
-from fleet.worker.handlers.python import CONTEXT_NAME, call, mismatch
+from fleet.worker.coroutines import until_told
+from fleet.worker.handlers import Failed, Handler
+from fleet.worker.handlers.python import CONTEXT_NAME, mismatch
+
+Outcome = str | Failure | Withdrawal | None
+"""What an execution comes to: a result as JSON text (None for none), a failure, or how it was withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Execution:
     """
 
     claimed: ClaimedTask
-    outcome: str | Failure | Withdrawal | None
+    outcome: Outcome
     began: float
     seconds: float
 
@@ -65,32 +70,77 @@ def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> 
         claimed: the task.
         context: for handlers that want it.
     """
-    began, worker = boottime(), os.getpid()
-    with executing(claimed.task_id):
-        outcome = _outcome(handler, claimed, context)
+    worker = os.getpid()
+    if handler is not None and handler.is_async:
+        execution = asyncio.run(until_told(execute_async(handler, claimed, context), lambda: context.stop))
+    else:
+        execution = _execute(handler, claimed, context)
     if os.getpid() != worker:
         # A child that the handler forked has come back through it: it is no worker, and touches nothing of ours.
-        os._exit(1 if isinstance(outcome, Failure) else 0)
+        os._exit(1 if execution.failed else 0)
+    return execution
+
+
+def _execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Execution:
+    began = boottime()
+    with executing(claimed.task_id):
+        outcome = _outcome(handler, claimed, context)
     return Execution(claimed, outcome, began, boottime() - began)
 
 
-def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) -> str | Failure | Withdrawal | None:
+async def execute_async(handler: Handler, claimed: ClaimedTask, context: Context) -> Execution:
+    """Execute a claimed task once whose handler is a coroutine function; see `execute`."""
+    began = boottime()
+    with executing(claimed.task_id):
+        arguments = _arguments(handler, claimed, context)
+        outcome = arguments if isinstance(arguments, Failure) else await _awaited(handler, arguments, context)
+    return Execution(claimed, outcome, began, boottime() - began)
+
+
+def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Outcome:
     if handler is None:
         return Failure("unknown_handler", f"this worker has no handler {claimed.task}", final=True)
+    arguments = _arguments(handler, claimed, context)
+    if isinstance(arguments, Failure):
+        return arguments
+    try:
+        value = handler.function(**arguments)
+    except BaseException as error:
+        # KeyboardInterrupt and SystemExit too: a handler that calls sys.exit() has failed, its worker has not.
+        return _raised(handler, arguments, error, context)
+    return _encoded(value)
+
+
+async def _awaited(handler: Handler, arguments: dict[str, Any], context: Context) -> Outcome:
+    try:
+        value = await handler.function(**arguments)
+    except BaseException as error:
+        return _raised(handler, arguments, error, context)
+    return _encoded(value)
+
+
+def _arguments(handler: Handler, claimed: ClaimedTask, context: Context) -> dict[str, Any] | Failure:
     try:
         arguments = {} if claimed.payload_json == "{}" else decode_object(claimed.payload_json, "payload")
     except PayloadError as error:
         return Failure("bad_payload", str(error), final=True)
     if handler.wants_context:
         arguments[CONTEXT_NAME] = context
-    try:
-        value = call(handler, arguments)
-    except Signal as signal:
-        return _heeded(signal)
-    except BaseException as error:
-        # KeyboardInterrupt and SystemExit too: a handler that calls sys.exit() has failed, its worker has not.
-        return _failure(handler, arguments, error)
-    return _encoded(value)
+    return arguments
+
+
+def _raised(handler: Handler, arguments: dict[str, Any], error: BaseException, context: Context) -> Outcome:
+    """Return what it means that a handler raised `error`."""
+    stopped = isinstance(error, Stopped | asyncio.CancelledError)
+    if stopped and context.stop_reason is StopReason.TIMED_OUT:
+        return Failure("timeout", f"timed out after {context.timeout:g} s")
+    if isinstance(error, asyncio.CancelledError) and context.should_stop:
+        return Withdrawal(TaskStatus.PENDING, f"its coroutine was cancelled: {context.stop_reason}")
+    if isinstance(error, Signal):
+        return _heeded(error)
+    if isinstance(error, Failed):
+        return error.failure
+    return _failure(handler, arguments, error)
 
 
 def _encoded(value: Any) -> str | Failure | None:

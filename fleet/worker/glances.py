@@ -5,7 +5,6 @@ from __future__ import annotations
 from fleet.clock import boottime
 from fleet.domain.worker import WorkerFilter, WorkerStatus
 from fleet.storage.interfaces import Storage
-from fleet.worker.record import Phase
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board
 
@@ -49,9 +48,7 @@ class Glances:
     def notice_cancels(self) -> float:
         """Pass on to workers that what they execute is to be cancelled; return seconds until the next look."""
         executing = {
-            self._settings.worker_name(number): slot
-            for number, slot in enumerate(self._board.slots)
-            if slot.phase == Phase.EXECUTING
+            self._settings.worker_name(number): slot for number, slot in enumerate(self._board.slots) if slot.executing
         }
         if not executing:
             return float("inf")
@@ -60,6 +57,6 @@ class Glances:
             self._cancels_at = now + WHILE_EXECUTING
             for worker, fence in self._storage.queue.cancel_requests(tuple(executing)):
                 slot = executing.get(worker)
-                if slot is not None and (slot.task_id, slot.token) == (fence.task_id, fence.claim_token):
+                if slot is not None:
                     slot.cancel(fence)
         return self._cancels_at - now

@@ -14,6 +14,7 @@ from fleet.storage.interfaces import Storage
 from fleet.worker.alone import LoneBeats
 from fleet.worker.batch import BatchRunner
 from fleet.worker.claims import Claims, LearnedLanes
+from fleet.worker.concurrent import ConcurrentRunner
 from fleet.worker.handlers import Handler
 from fleet.worker.membership import Membership
 from fleet.worker.orders import Orders
@@ -75,34 +76,37 @@ class Worker:
         self._member = Membership(settings, number, self._slot, self._storage, handlers, SystemClock())
         self._lanes = LearnedLanes(settings.offer(number, handlers), settings.weighted)
         self._claims = Claims(self._storage, self._member, self._slot, self._lanes, settings.heartbeat)
-        self._prefetch = Prefetch(settings.prefetch)
         name = settings.worker_name(number)
-        self._wholeness = Wholeness(channels.for_worker(number))
-        self._batches = BatchRunner(
-            self._slot,
+        self._runner = self._make_runner(
             board,
-            self._keeper,
-            self._claims,
-            self._orders,
-            handlers,
-            self._prefetch,
-            wholeness=self._wholeness,
-            beat_alone=lambda: LoneBeats(open_storage, name, self._slot, settings.heartbeat),
+            Wholeness(channels.for_worker(number)),
+            lambda: LoneBeats(open_storage, name, self._slot, settings.heartbeat),
         )
         self._ending = Ending.NONE
         self._told_at = boottime()
         self._woken_at: int | None = None
+        self._void = False
+
+    def _make_runner(
+        self, board: Board, wholeness: Wholeness, beat_alone: Callable[[], LoneBeats]
+    ) -> BatchRunner | ConcurrentRunner:
+        settings, slot, claims, orders = self._settings, self._slot, self._claims, self._orders
+        if slot.is_concurrent:
+            return ConcurrentRunner(slot, claims, orders, self._handlers, settings.capabilities, wholeness, beat_alone)
+        prefetch = Prefetch(settings.prefetch)
+        return BatchRunner(slot, board, self._keeper, claims, orders, self._handlers, prefetch, beat_alone, wholeness)
 
     def run(self) -> int:
         """Live; return the exit code of the process."""
-        self._orders.listen(on_parent_gone=self._batches.supervisor_gone)
+        self._orders.listen(on_parent_gone=self._runner.supervisor_gone)
         self._storage.on_wait(self._slot.beats)
         try:
             self._register()
-            while self._ending is Ending.NONE:
-                self._batches.run(self._claim() or self._wait_for_work())
+            while self._ending is Ending.NONE or self._runner.in_flight:
+                self._runner.run(self._claim() or self._wait_for_work())
             return self._leave()
         except TROUBLE as error:
+            self._runner.abandon()
             _log.error("giving up: %s", error)
             return EXIT_TROUBLE
         finally:
@@ -126,7 +130,7 @@ class Worker:
             self._ending = self._orders.ending(self._claims.recorded + len(self._claims.executed))
         limit = self._limit()
         if limit == 0 and not self._claims.executed:
-            if self._slot.is_unknown and self._ending is Ending.NONE:
+            if self._is_void and self._ending is Ending.NONE:
                 self._start_over()
             return ()
         tasks, reply = self._claims.next(limit)
@@ -136,13 +140,19 @@ class Worker:
             self._heed(reply.status)
         return tasks
 
+    @property
+    def _is_void(self) -> bool:
+        """Whether the registry has given up this life: what is held is no longer the worker's."""
+        return self._void or self._slot.is_unknown
+
     def _limit(self) -> int:
-        if self._ending is not Ending.NONE or self._slot.is_unknown or not self._member.is_confirmed():
+        if self._ending is not Ending.NONE or self._is_void or not self._member.is_confirmed():
             return 0
-        limit = self._prefetch.size()
+        limit = self._runner.size()
         if self._settings.max_tasks is None:
             return limit
-        return min(limit, max(1, self._settings.max_tasks - self._claims.recorded - len(self._claims.executed)))
+        taken = self._claims.recorded + len(self._claims.executed) + self._runner.in_flight
+        return min(limit, max(0 if self._runner.in_flight else 1, self._settings.max_tasks - taken))
 
     def _heed(self, status: str | None) -> None:
         if status == WorkerStatus.TERMINATING and self._ending is Ending.NONE:
@@ -154,14 +164,19 @@ class Worker:
             self._start_over()
 
     def _start_over(self) -> None:
-        if self._ending is not Ending.NONE:
+        self._void = self._runner.in_flight > 0
+        if self._void:
+            # Its next life begins when the last execution of this one has ended, or was ended.
+            self._slot.stop_all()
+        elif self._ending is not Ending.NONE:
             self._member.ended = True
         elif not self._member.start_over(self._wanted):
             self._ending = Ending.REFUSED
 
     def _wait_for_work(self) -> tuple[ClaimedTask, ...]:
         """Say that this worker is idle, look once more, and wait to be woken; return what the look found."""
-        if self._ending is not Ending.NONE:
+        if self._ending is not Ending.NONE or self._is_full():
+            self._runner.wait_for_end()
             return ()
         self._slot.enters(Phase.IDLE)
         self._slot.idle = 1
@@ -176,6 +191,10 @@ class Worker:
         self._slot.idle = 0
         return tasks
 
+    def _is_full(self) -> bool:
+        """Return whether nothing more can be begun before something ends."""
+        return self._runner.in_flight > 0 and self._limit() == 0
+
     def _idle_wait(self) -> float:
         longest = max(self._settings.idle_wait, SHORTEST_IDLE_WAIT)
         if self._settings.until_empty:
@@ -184,7 +203,7 @@ class Worker:
 
     def _is_over(self) -> bool:
         """Return whether the worker ends because nothing is left to do, or soon to do."""
-        if not self._settings.until_empty:
+        if not self._settings.until_empty or self._runner.in_flight:
             return False
         try:
             left = self._storage.queue.unfinished(self._lanes.ids, UNTIL_EMPTY_HORIZON)

@@ -56,7 +56,10 @@ class Membership:
         self.claimant = self._claimant(slot.incarnation or new_incarnation())
 
     def _claimant(self, incarnation: str) -> Claimant:
-        return Claimant(self._settings.worker_name(self._number), incarnation, self._settings.lease)
+        settings = self._settings
+        return Claimant(
+            settings.worker_name(self._number), incarnation, settings.lease, concurrent=settings.concurrency > 1
+        )
 
     def enrol(self, wanted: Callable[[], bool]) -> bool:
         """Register the present incarnation.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import resource
 import select
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 from fleet.clock import boottime
+from fleet.domain.signals import StopReason
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
+from fleet.worker.enforcement import CANCEL_GRACE
+from fleet.worker.memory import Memory
 from fleet.worker.record import Ending, nanoseconds, now_ns
+from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Slot
-
-_PAGE_MB = resource.getpagesize() / 1_048_576
+from fleet.worker.stop import Stop
 
 
 class Orders:
@@ -34,6 +35,7 @@ class Orders:
         self._lifeline = lifeline
         self._wake = wake
         self._began = boottime()
+        self._memory = Memory(settings.max_memory_mb, settings.processes)
         self._signalled = False
         self._on_parent_gone: Callable[[], None] = lambda: None
         self.alone = False
@@ -61,12 +63,36 @@ class Orders:
         """Whether an order to drain, or to make room for another, is in force: nothing further is begun."""
         return self._signalled or self.alone or self._slot.drain != 0 or self._slot.replaced != 0
 
-    @property
-    def execution_should_stop(self) -> bool:
-        """Whether the present execution should end early: asked for, its claim gone, or the drain has a deadline."""
-        slot = self._slot
-        lost = slot.stop_token == slot.token and slot.stop_task == slot.task_id
-        return lost or slot.is_cancelled or (slot.drain != 0 and slot.drain_deadline != 0)
+    def stop_reason(self, seat: Seat) -> StopReason | None:
+        """Return why the execution in a seat should end early, None while it should go on."""
+        if seat.is_cancelled:
+            return StopReason.CANCELLED
+        if seat.is_stopped:
+            return StopReason.CLAIM_LOST
+        if 0 < seat.timeout < now_ns() - seat.started:
+            return StopReason.TIMED_OUT
+        if self._slot.drain and self._slot.drain_deadline:
+            return StopReason.DRAINING
+        return None
+
+    def stop(self, seat: Seat) -> Stop | None:
+        """Return why, and by when, the execution in a seat is to end now; None while it may go on.
+
+        A drain with a deadline asks at once (`stop_reason`); this waits until as long before the deadline as the
+        execution takes to end.
+        """
+        grace = seat.grace
+        match self.stop_reason(seat):
+            case StopReason.CANCELLED as reason:
+                return Stop(reason, seat.cancel_at / 1e9 + CANCEL_GRACE)
+            case StopReason.CLAIM_LOST as reason:
+                return Stop(reason, (seat.stop_at + grace) / 1e9)
+            case StopReason.TIMED_OUT as reason:
+                return Stop(reason, (seat.started + seat.timeout + grace) / 1e9, timeout=seat.timeout / 1e9)
+            case StopReason.DRAINING as reason if now_ns() >= self._slot.drain_deadline - grace:
+                return Stop(reason, self._slot.drain_deadline / 1e9)
+            case _:
+                return None
 
     def ending(self, executed: int) -> Ending:
         """Return why the worker is to end now, if it is.
@@ -88,7 +114,7 @@ class Orders:
         return (
             (settings.max_tasks is not None and executed >= settings.max_tasks)
             or (settings.max_age is not None and boottime() - self._began >= settings.max_age)
-            or (settings.max_memory_mb is not None and executed > 0 and _memory_mb() >= settings.max_memory_mb)
+            or (executed > 0 and self._memory.is_too_much())
         )
 
     def _lifeline_ended(self) -> bool:
@@ -110,6 +136,16 @@ class Orders:
             self._slot.beats()
         return True
 
+    def wait_for_end(self) -> None:
+        """Wait until an execution ends or somebody wakes the worker, whatever it was told, at most a heartbeat."""
+        if _readable([self._wake], self._settings.heartbeat):
+            self._forget_wakes()
+        self._slot.beats()
+
+    def wake(self) -> None:
+        """End the wait; for other threads of the worker."""
+        os.eventfd_write(self._wake, 1)
+
     def _forget_wakes(self) -> None:
         try:
             os.eventfd_read(self._wake)
@@ -122,11 +158,3 @@ def _readable(descriptors: list[int], seconds: float) -> bool:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(max(0.0, seconds) * 1000))
-
-
-def _memory_mb() -> float:
-    """Return the resident memory of this process, 0 where unknown."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_MB
-    except OSError:
-        return 0.0

@@ -28,6 +28,9 @@ def line(execution: Execution, random: Callable[[], float]) -> bytes:
         finish.retry_in,
         finish.attempt_back,
         finish.interruption,
+        finish.exit_code,
+        finish.signal,
+        finish.peak_memory_mb,
         execution.began,
         finish.seconds,
     ]
@@ -36,9 +39,8 @@ def line(execution: Execution, random: Callable[[], float]) -> bytes:
 
 def finish(text: bytes, now: float) -> Finish:
     """Return the record to write at boot time `now` (seconds) for a line."""
-    task_id, token, status, result, error, kind, traceback, retry_in, back, interrupted, began, seconds = json.loads(
-        text
-    )
+    task_id, token, status, result, error, kind, traceback, retry_in, back, interrupted, *rest = json.loads(text)
+    exit_code, signal, peak_memory_mb, began, seconds = rest
     return Finish(
         Fence(task_id, token),
         TaskStatus(status),
@@ -49,6 +51,9 @@ def finish(text: bytes, now: float) -> Finish:
         retry_in=retry_in,
         attempt_back=back,
         interruption=interrupted,
+        exit_code=exit_code,
+        signal=signal,
+        peak_memory_mb=peak_memory_mb,
         started_seconds_ago=max(0.0, now - began),
         seconds=seconds,
     )

@@ -26,6 +26,11 @@ class ClaimLost(Exception):
     """A completion found that its claim is gone: its handler's transaction must not commit."""
 
 
+def claim_name(incarnation: str, task_id: int, claim_token: int) -> str:
+    """Return a name for one execution, unlike that of any other: it begins with its worker's life."""
+    return f"{incarnation}.{task_id}.{claim_token}"
+
+
 class OwnTask:
     """The rows of a claimed task, as its handler may use them.
 
@@ -34,6 +39,7 @@ class OwnTask:
         claimant: who holds the claim.
         claimed: the task.
         patiently: runs an operation, again and again while the database does not answer.
+        shares_thread: whether other handlers run in its thread, as coroutines do beside each other.
     """
 
     def __init__(
@@ -42,7 +48,9 @@ class OwnTask:
         claimant: Claimant,
         claimed: ClaimedTask,
         patiently: Callable[[Callable[[], Any], str], Any],
+        shares_thread: bool = False,
     ) -> None:
+        self._shares_thread = shares_thread
         self._storage = storage
         self._claimant = claimant
         self._claimed = claimed
@@ -50,6 +58,12 @@ class OwnTask:
         self._manager: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
         self._opened_at = 0.0
+
+    @property
+    def claim(self) -> str:
+        """The name of the claim, as `claim_name` gives it."""
+        fence = self._claimed.fence
+        return claim_name(self._claimant.incarnation, fence.task_id, fence.claim_token)
 
     def progress(self, fraction: float | None, text: str | None) -> bool:
         """Store progress; return False when the claim is gone. Trouble with it never reaches the handler."""
@@ -97,8 +111,13 @@ class OwnTask:
         """Open the transaction that the completion closes.
 
         Raises:
-            UsageError: one is open.
+            UsageError: one is open, or other handlers run in this thread: they would meet it.
         """
+        if self._shares_thread:
+            raise UsageError(
+                "ctx.transaction(): an async handler beside others (--concurrency) cannot hold one: "
+                "write the handler with def, or run its worker with --concurrency 1"
+            )
         if self._transaction is not None:
             raise UsageError("ctx.transaction(): one is open already: a task has one, for its last step")
         self._manager = self._storage.transaction()

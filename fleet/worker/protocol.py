@@ -96,10 +96,12 @@ class Death:
         exit_code: None when a signal ended it.
         signal: the signal, if one did.
         peak_kb: its largest resident memory, in KiB.
-        task_id, token: what it was executing, 0 when nothing.
+        task_id, token: the execution that it is about, 0 when there was none, or nobody knows which of several.
         seconds: how long it had been executing that.
         timeout: the execution's timeout in seconds, 0 for none.
         retry_in: seconds until the next attempt; None when it was the last.
+        beside: how many more tasks it executed at that moment: they are given back uncounted.
+        out_of_memory: whether the kernel killed it for want of memory, for certain.
     """
 
     worker_id: str
@@ -113,6 +115,8 @@ class Death:
     seconds: float = 0.0
     timeout: float = 0.0
     retry_in: float | None = None
+    beside: int = 0
+    out_of_memory: bool = False
 
     def as_json(self) -> Message:
         """Return the death as JSON values."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from fleet.worker.enforcement import kill_session
+from fleet.worker.enforcement import Verdict, kill_session
 from fleet.worker.protocol import Death, Reason
-from fleet.worker.record import Phase, now_ns
+from fleet.worker.record import now_ns
+from fleet.worker.seat import Seat
 from fleet.worker.shared import Slot
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -37,11 +40,11 @@ class Exit:
         return f"exited with code {self.code}" if self.signal is None else f"died of signal {self.signal}"
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies (Linux), so that they are reaped."""
+def adopt_orphans(adopting: bool = True) -> None:
+    """Become the parent of descendants whose own parent dies (Linux), so that they are reaped; or cease to."""
     library = ctypes.CDLL(None)
     if hasattr(library, "prctl"):
-        library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        library.prctl(_PR_SET_CHILD_SUBREAPER, int(adopting), 0, 0, 0)
 
 
 def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:
@@ -67,26 +70,41 @@ def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:
         yield Exit(pid, code if code >= 0 else None, -code if code < 0 else None, usage.ru_maxrss)
 
 
-def autopsy(worker_id: str, slot: Slot, reason: Reason, ended: Exit) -> Death:
-    """Return what is to be written of a worker's death: its record names the one task that it was executing.
+def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, *, out_of_memory: bool = False) -> Death:
+    """Return what is to be written of a worker's death: its record names the one task that it is charged to.
+
+    Of several that were executed at once, only one that was judged for itself is known.
 
     Args:
         worker_id: the worker.
         slot: its record, left as it was when it died.
-        reason: why it died.
+        verdict: why it died.
         ended: how its process ended.
+        out_of_memory: whether the kernel has killed a process here for want of memory since the last death.
     """
-    executing = slot.phase == Phase.EXECUTING
+    seat = slot.seats[verdict.seat] if verdict.seat is not None else _only(slot.executing)
     return Death(
         worker_id=worker_id,
         incarnation=slot.incarnation,
-        reason=reason,
+        reason=verdict.reason,
         exit_code=ended.code,
         signal=ended.signal,
         peak_kb=ended.peak_kb,
-        task_id=slot.task_id if executing else 0,
-        token=slot.token if executing else 0,
-        seconds=(now_ns() - slot.started) / 1e9 if executing else 0.0,
-        timeout=slot.timeout / 1e9,
-        retry_in=None if slot.retry_in < 0 else slot.retry_in / 1e9,
+        out_of_memory=out_of_memory and verdict.reason is Reason.CRASH and ended.signal == signal.SIGKILL,
+        beside=max(0, len(slot.executing) - 1),
+        **({} if seat is None else _execution(seat)),
     )
+
+
+def _only(seats: list[Seat]) -> Seat | None:
+    return seats[0] if len(seats) == 1 else None
+
+
+def _execution(seat: Seat) -> dict[str, Any]:
+    return {
+        "task_id": seat.task_id,
+        "token": seat.token,
+        "seconds": (now_ns() - seat.started) / 1e9,
+        "timeout": seat.timeout / 1e9,
+        "retry_in": None if seat.retry_in < 0 else seat.retry_in / 1e9,
+    }

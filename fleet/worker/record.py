@@ -65,6 +65,21 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """One execution as read at one moment; times in boot nanoseconds.
+
+    Attributes:
+        fence: its claim.
+        started: when it began.
+        timeout: its timeout, the grace after it included; 0 for none.
+    """
+
+    fence: Fence
+    started: int
+    timeout: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A slot as read at one moment; times in boot nanoseconds.
 
@@ -72,7 +87,7 @@ class Reading:
         incarnation: the life that it is about.
         phase: what the worker is doing.
         held: the claims that it holds.
-        task_id, token: what it executes, 0 when nothing.
+        running: what it executes, oldest first.
     """
 
     incarnation: str
@@ -81,10 +96,7 @@ class Reading:
     pulse: int
     idle: bool
     held: tuple[Fence, ...]
-    task_id: int
-    token: int
-    started: int
-    timeout: int
+    running: tuple[Running, ...]
     done: int
     failed: int
 
@@ -95,5 +107,5 @@ class Reading:
 
     @property
     def executing(self) -> Fence | None:
-        """The claim that is being executed, None when none is."""
-        return Fence(self.task_id, self.token) if self.phase is Phase.EXECUTING else None
+        """The claim that is executed longest, None when none is."""
+        return self.running[0].fence if self.running else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleet.worker.enforcement import Verdict
 from fleet.worker.protocol import Reason
 from fleet.worker.record import Ending
 
@@ -44,7 +45,7 @@ class Place:
     born_at: float = 0.0
     start_at: float | None = 0.0
     short_lives: int = 0
-    sentence: Reason | None = None
+    sentence: Verdict | None = None
     draining: bool = False
     drained_at: float | None = None
     unwritten: bool = False

@@ -87,11 +87,15 @@ class WorkerSettings:
         check_name("worker id", self.worker_id)
         for queue, _weight in self.queues:
             check_name("queue", queue)
+        for variable in self.shell_env:
+            _check_variable(variable)
         _check_range("--processes", self.processes, 1, MAX_PROCESSES)
         _check_range("--prefetch", self.prefetch, 1, MAX_BATCH)
         _check_range("--max-tasks", self.max_tasks, 1, None)
         _check_range("--max-memory-mb", self.max_memory_mb, 1, None)
         _check_range("--concurrency", self.concurrency, 1, MAX_CONCURRENCY)
+        if self.concurrency > 1 and self.prefetch is not None:
+            raise UsageError("--prefetch cannot be given with --concurrency: a worker claims what it has room for")
 
     def worker_name(self, slot: int) -> str:
         """Return the id of the worker in `slot` (from 0)."""
@@ -123,6 +127,11 @@ def _check_range(option: str, value: int | None, low: int, high: int | None) -> 
         return
     allowed = f"{low} or more" if high is None else f"{low} to {high}"
     raise UsageError(f"{option} {value}: give {allowed}")
+
+
+def _check_variable(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise UsageError(f"--shell-env {name}: give the name of a variable; its value is the worker's own")
 
 
 def parse_queues(texts: tuple[str, ...]) -> tuple[tuple[str, float], ...]:

@@ -11,12 +11,13 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fleet.domain.execution import Fence
 from fleet.domain.task import MAX_BATCH
-from fleet.worker.record import Cells, Phase, Reading, Word, now_ns
+from fleet.worker.record import Cells, Phase, Reading, Running, Word, now_ns
+from fleet.worker.seat import SEAT_WORDS, Seat
 
 _HEADER_WORDS = 32
 _SLOT_WORDS = 256
@@ -35,14 +36,7 @@ class Slot(Cells):
     drain_deadline = Word(4)  # 0 for none
     idle = Word(5)  # set by the worker, cleared by the keeper when it wakes it
     unknown = Word(6)  # by the keeper: the part of the incarnation that the registry does not know
-    stop_task = Word(7)  # by the keeper: an execution whose claim is gone
-    stop_token = Word(8)
     revoked = Word(9)  # by the keeper, under the lock
-    task_id = Word(10)  # by the worker, before the phase becomes EXECUTING
-    token = Word(11)
-    started = Word(12)
-    timeout = Word(13)  # 0 for none
-    retry_in = Word(14)  # if the attempt dies; negative when it was the last
     fence_at = Word(16)  # by worker (registering, reading) and keeper (beating); 0 for never
     done = Word(17)
     failed = Word(18)
@@ -53,13 +47,13 @@ class Slot(Cells):
     _outbox_used = Word(23)
     _incarnation_high = Word(24)
     _incarnation_low = Word(25)
-    cancel_at = Word(26)  # by the keeper, before the two that follow: when the end of an execution was asked for
-    cancel_token = Word(27)
-    cancel_task = Word(28)
-    replaced = Word(39)  # set to 1 by the keeper: end after the present task, another takes this place
+    replaced = Word(26)  # set to 1 by the keeper: end after the present task, another takes this place
 
-    def __init__(self, cells: memoryview[int], base: int, outbox: memoryview[int], fd: int) -> None:
+    def __init__(
+        self, cells: memoryview[int], base: int, seats: tuple[Seat, ...], outbox: memoryview[int], fd: int
+    ) -> None:
         super().__init__(cells, base)
+        self.seats = seats
         self._outbox = outbox
         self._fd = fd
 
@@ -67,6 +61,23 @@ class Slot(Cells):
         """Make the record blank for a new process."""
         for position in range(_SLOT_WORDS):
             self.cells[self.base + position] = 0
+        for seat in self.seats:
+            for position in range(SEAT_WORDS):
+                seat.cells[seat.base + position] = 0
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether the worker executes several tasks at a time."""
+        return len(self.seats) > 1
+
+    @property
+    def executing(self) -> list[Seat]:
+        """Seats in which something is executed."""
+        return [seat for seat in self.seats if seat.is_executing]
+
+    def seat_of(self, fence: Fence) -> Seat | None:
+        """Return the seat of a claim, None when it is in none."""
+        return next((seat for seat in self.seats if seat.is_taken and seat.fence == fence), None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -106,6 +117,8 @@ class Slot(Cells):
             self._incarnation_high, self._incarnation_low = _halves(incarnation)
             self.held_count = 0
             self.held_index = -1
+            for seat in self.seats:
+                seat.free()
 
     def mark_unknown(self, incarnation: str) -> None:
         """Tell the worker that the registry does not know this incarnation (which it may have left meanwhile)."""
@@ -115,6 +128,27 @@ class Slot(Cells):
     def is_unknown(self) -> bool:
         """Whether the registry does not know the present incarnation."""
         return self.unknown != 0 and self.unknown == self._incarnation_low
+
+    def take_seats(self, fences: Sequence[Fence]) -> list[Seat]:
+        """Note claims that are executed beside each other, each in a free seat; return the seats in their order."""
+        with self.locked():
+            free = [seat for seat in self.seats if not seat.is_taken][: len(fences)]
+            for seat, fence in zip(free, fences, strict=True):
+                seat.take(fence)
+        return free
+
+    def stop_all(self) -> None:
+        """Have all executions ended: none of their claims stands."""
+        for seat in self.executing:
+            seat.stop()
+
+    def free_seats(self, fences: Iterable[Fence]) -> None:
+        """Forget claims that are recorded, or given back."""
+        gone = set(fences)
+        with self.locked():
+            for seat in self.seats:
+                if seat.is_taken and seat.fence in gone:
+                    seat.free()
 
     def hold(self, fences: Sequence[Fence]) -> None:
         """Note the claims of a batch, in the order of execution."""
@@ -127,19 +161,23 @@ class Slot(Cells):
                 self.cells[at + 1] = fence.claim_token
             self.held_count = len(fences)
 
-    def begin(self, position: int, started: int, timeout: int, retry_in: int) -> bool:
+    def begin(self, position: int, started: int, timeout: int, retry_in: int, grace: int = 0) -> bool:
         """Move on to the task at `position` of the batch; False when the keeper has given the rest back."""
+        seat = self.seats[0]
         with self.locked():
             if self.revoked or position >= self.held_count:
                 return False
             self.held_index = position
             at = self.base + _HELD + 2 * position
-            self.task_id, self.token = self.cells[at], self.cells[at + 1]
-        self.started = started
-        self.timeout = timeout
-        self.retry_in = retry_in
+            seat.take(Fence(self.cells[at], self.cells[at + 1]))
+        seat.begin(started, timeout, retry_in, grace)
         self.enters(Phase.EXECUTING)
         return True
+
+    def end_of_execution(self) -> None:
+        """Say that what was begun is over, and is being recorded."""
+        self.seats[0].end()
+        self.enters(Phase.RECORDING)
 
     def put_out(self, line: bytes) -> bool:
         """Note how a task of the batch ended, for the keeper to record should the next one last; False when full.
@@ -158,20 +196,19 @@ class Slot(Cells):
         with self.locked():
             self.taken = self._outbox_used = 0
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the end of the present execution is asked for."""
-        return self.task_id != 0 and self.cancel_task == self.task_id and self.cancel_token == self.token
-
     # The keeper's side
 
     def cancel(self, fence: Fence) -> None:
-        """Ask for the end of an execution; what is asked again keeps its time."""
-        if (self.cancel_task, self.cancel_token) != (fence.task_id, fence.claim_token):
-            self.cancel_task = 0
-            self.cancel_at = now_ns()
-            self.cancel_token = fence.claim_token
-            self.cancel_task = fence.task_id
+        """Ask for the end of an execution, if it is executed here."""
+        seat = self.seat_of(fence)
+        if seat is not None:
+            seat.cancel(fence)
+
+    def stop(self, fence: Fence) -> None:
+        """Have an execution ended whose claim is gone, if it is still executed here."""
+        seat = self.seat_of(fence)
+        if seat is not None:
+            seat.stop()
 
     def revoke_rest(self, lasting: Fence) -> tuple[tuple[Fence, ...], list[bytes]] | None:
         """Take what is not begun from a batch, so that it can be given back: its holder cannot start any of it now.
@@ -186,7 +223,8 @@ class Slot(Cells):
         if not self._try_lock():
             return None
         try:
-            if self.phase != Phase.EXECUTING or self.revoked or lasting != Fence(self.task_id, self.token):
+            seat = self.seats[0]
+            if not seat.is_executing or self.revoked or lasting != seat.fence:
                 return None
             rest = self._held()[self.held_index + 1 :]
             self.revoked = 1
@@ -209,10 +247,7 @@ class Slot(Cells):
                 pulse=self.pulse,
                 idle=bool(self.idle),
                 held=self._held(),
-                task_id=self.task_id,
-                token=self.token,
-                started=self.started,
-                timeout=self.timeout,
+                running=self._running(),
                 done=self.done,
                 failed=self.failed,
             )
@@ -227,7 +262,15 @@ class Slot(Cells):
         mask = (1 << 64) - 1
         return f"{self._incarnation_high & mask:016x}{self._incarnation_low & mask:016x}"
 
+    def _running(self) -> tuple[Running, ...]:
+        running = (
+            Running(seat.fence, seat.started, seat.timeout and seat.timeout + seat.grace) for seat in self.executing
+        )
+        return tuple(sorted(running, key=lambda one: one.started))
+
     def _held(self) -> tuple[Fence, ...]:
+        if self.is_concurrent:
+            return tuple(seat.fence for seat in self.seats if seat.is_taken)
         at = self.base + _HELD
         pairs = range(at, at + 2 * min(self.held_count, MAX_BATCH), 2)
         return tuple(Fence(self.cells[pair], self.cells[pair + 1]) for pair in pairs)
@@ -239,18 +282,19 @@ def _halves(incarnation: str) -> tuple[int, int]:
 
 
 class Board(Cells):
-    """The group's shared memory: a header and one slot per worker.
+    """The group's shared memory: a header, one slot per worker, its seats, and the outboxes.
 
     Args:
         fd: the memory file; None makes a new one.
         slots: how many workers there can be.
+        seats: how many tasks each executes at a time.
     """
 
     keeper_pulse = Word(0)
     watches_batches = Word(1)  # whether the keeper looks at batches often
 
-    def __init__(self, slots: int, fd: int | None = None) -> None:
-        words = _HEADER_WORDS + slots * _SLOT_WORDS
+    def __init__(self, slots: int, seats: int = 1, fd: int | None = None) -> None:
+        words = _HEADER_WORDS + slots * (_SLOT_WORDS + seats * SEAT_WORDS)
         size = words * _WORD + slots * OUTBOX_BYTES
         if fd is None:
             fd = os.memfd_create("fleet-worker-group", os.MFD_CLOEXEC)
@@ -259,7 +303,17 @@ class Board(Cells):
         memory = memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED))
         cells = memory[: words * _WORD].cast("q")
         super().__init__(cells, 0)
-        boxes = [memory[size - (left * OUTBOX_BYTES) :][:OUTBOX_BYTES] for left in range(slots, 0, -1)]
         self.slots = tuple(
-            Slot(cells, _HEADER_WORDS + number * _SLOT_WORDS, box, fd) for number, box in enumerate(boxes)
+            Slot(
+                cells,
+                _HEADER_WORDS + number * _SLOT_WORDS,
+                _seats(cells, _HEADER_WORDS + slots * _SLOT_WORDS + number * seats * SEAT_WORDS, seats),
+                memory[size - ((slots - number) * OUTBOX_BYTES) :][:OUTBOX_BYTES],
+                fd,
+            )
+            for number in range(slots)
         )
+
+
+def _seats(cells: memoryview[int], base: int, count: int) -> tuple[Seat, ...]:
+    return tuple(Seat(cells, base + position * SEAT_WORDS) for position in range(count))

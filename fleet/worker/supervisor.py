@@ -9,9 +9,11 @@ import signal
 import uuid
 from collections.abc import Callable
 
+from fleet.cgroup import out_of_memory_kills
 from fleet.clock import SystemClock, boottime
 from fleet.worker.children import Launcher
-from fleet.worker.enforcement import interruption, kill_if, next_timeout, verdict
+from fleet.worker.descendants import end_commands_of
+from fleet.worker.enforcement import Verdict, interruption, kill_if, next_timeout, verdict
 from fleet.worker.group import Group
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
@@ -51,6 +53,7 @@ class Supervisor:
         self._signals = 0
         self._exit_code = 0
         self._over = False
+        self._kills = out_of_memory_kills()
         self._ticked_at = self._awake_since = boottime()
         self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -134,7 +137,7 @@ class Supervisor:
             place.draining = place.draining or bool(slot.drain)
             self._judge(place, lambda slot: verdict(slot, now_ns(), awake, self._settings.lease))
 
-    def _judge(self, place: Place, judge: Callable[[Slot], Reason | None]) -> None:
+    def _judge(self, place: Place, judge: Callable[[Slot], Verdict | None]) -> None:
         """Kill a worker if the verdict on it says so."""
         slot = self._slots[place.number]
         if place.pid is None or place.sentence is not None or judge(slot) is None:
@@ -142,7 +145,9 @@ class Supervisor:
         place.sentence = kill_if(place.pid, slot, lambda: judge(slot), self._clock)
         if place.sentence is not None:
             name = self._settings.worker_name(place.number)
-            _log.warning("killed worker %s, task %d: %s", name, slot.task_id, place.sentence)
+            task_id = slot.seats[place.sentence.seat or 0].task_id
+            reason = place.sentence.reason
+            _log.warning("killed worker %s, task %d: %s", name, task_id, reason, extra={"task_id": task_id or None})
 
     def _reap(self) -> None:
         for ended in reap(self._is_own):
@@ -157,18 +162,35 @@ class Supervisor:
     def _worker_ended(self, place: Place, ended: Exit) -> None:
         slot, now = self._slots[place.number], boottime()
         said_goodbye = slot.phase == Phase.ENDED and ended.signal is None
-        reason = place.sentence or (Reason.NORMAL if said_goodbye else Reason.CRASH)
+        sentence = place.sentence or Verdict(Reason.NORMAL if said_goodbye else Reason.CRASH)
+        reason = sentence.reason
         place.draining = place.draining or bool(slot.drain)
         place.ended(reason, Ending(slot.ending) if said_goodbye else Ending.NONE, now)
         if ended.code == EXIT_REFUSED:
             self._exit_code = 1
         if not said_goodbye:
-            death = autopsy(self._settings.worker_name(place.number), slot, reason, ended)
+            if self._settings.allow_shell:
+                # Before anybody can claim the task again, and before the place is filled.
+                end_commands_of(slot.incarnation, self._clock)
+            name = self._settings.worker_name(place.number)
+            death = autopsy(name, slot, sentence, ended, out_of_memory=self._memory_ran_out())
             self._keeper.report(death)
             if reason is Reason.CRASH:
-                _log.warning("worker %s (pid %d) %s, task %d", death.worker_id, ended.pid, ended.manner, death.task_id)
+                _log.warning(
+                    "worker %s (pid %d) %s, task %d",
+                    death.worker_id,
+                    ended.pid,
+                    ended.manner,
+                    death.task_id,
+                    extra={"task_id": death.task_id or None},
+                )
         slot.phase = Phase.VACANT
         slot.idle = 0
+
+    def _memory_ran_out(self) -> bool:
+        """Return whether the kernel has killed a process here for want of memory since this was last asked."""
+        before, self._kills = self._kills, out_of_memory_kills()
+        return before is not None and self._kills is not None and self._kills > before
 
     # The keeper
 
@@ -220,7 +242,7 @@ class Supervisor:
                 self._heed_signal(signal.Signals(number).name)
 
     def _heed_signal(self, name: str) -> None:
-        busy = sum(slot.phase in (Phase.EXECUTING, Phase.RECORDING) for slot in self._slots)
+        busy = sum(len(slot.executing) or slot.phase == Phase.RECORDING for slot in self._slots)
         if self._signals == 1:
             if busy:
                 self._say(f"draining: waiting for {busy} tasks; signal again to interrupt them")
@@ -249,7 +271,7 @@ class Supervisor:
     def _finish(self, launcher: Launcher) -> None:
         """End what is left, and have the keeper write the group's end; where that takes too long, its lease tells."""
         for place in self._roster.running:
-            self._judge(place, lambda _slot: Reason.ABORTED)
+            self._judge(place, lambda _slot: Verdict(Reason.ABORTED))
         if not self._over:
             self._keeper.finish(self._exit_code)
         deadline = boottime() + (0.0 if self._over else self._settings.lease + FINISHING_TIME)

@@ -477,3 +477,10 @@ def test_nobody_busy_goes_while_an_idle_one_or_a_launch_is_left(world: Snapshot)
             and (worker.worker_id, worker.incarnation) not in world.dead_workers
         ]
         assert all(worker.current_task_id is not None for worker in stayed)
+
+
+def test_slots_are_counted() -> None:
+    """A worker that executes several tasks at a time counts for one worker, and for all of its slots."""
+    going = replace(a_worker("c", status=WorkerStatus.TERMINATING), slots=4)
+    plan = decide(a_snapshot(fixed(2), workers=(replace(a_worker("a"), slots=8), a_worker("b"), going)))
+    assert (plan.ready, plan.slots, plan.is_empty) == (2, 9, True)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from fleet.domain.snapshot import PoolSettings
-from fleet.domain.task import QueueCounts
+from fleet.domain.task import SHELL_TASK, QueueCounts
 from fleet.monitoring.findings import LARGE_FREE, LARGE_LOG
 from fleet.monitoring.sight import Sight, desired
 from fleet.monitoring.status import status_of
@@ -114,3 +114,13 @@ def test_finished_tasks_are_told_over_ten_minutes_and_a_day() -> None:
     found = status_of(Sight(NOW, finished={600: {"done": 5, "failed": 1}, 86_400: {"done": 900, "failed": 2}}))
     assert (found.finished_10m, found.finished_24h["done"]) == ({"done": 5, "failed": 1}, 900)
     assert found.tasks == {"blocked": 0, "scheduled": 0, "pending": 0, "running": 0}
+
+
+def test_commands_that_nobody_may_execute_are_told() -> None:
+    """Commands wait for a worker with --allow-shell, and the status says so; where one has it, something else lacks."""
+    counts = (QueueCounts("default", SHELL_TASK, {}, pending=2),)
+    found = status_of(Sight(NOW, (worker(),), counts=counts))
+    assert found.notes == ("fleet.shell in queue default: 2 tasks wait and no worker was started with --allow-shell",)
+    elsewhere = (replace(counts[0], requires={"gpu": 1.0}),)
+    found = status_of(Sight(NOW, (worker(handlers=(SHELL_TASK,)),), counts=elsewhere))
+    assert found.notes == ("fleet.shell in queue default: 2 tasks wait and no worker offers it",)

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -304,3 +305,82 @@ def _report(ctx: Context) -> None:
         # Complete each time: that is written however soon after the last.
         ctx.progress(1.0, f"report {number}")
     _gate(f"refused-{ctx.task_id}").touch()
+
+
+@app.task()
+async def async_hold(ctx: Context, gate: str) -> dict[str, Any]:
+    """Last until the test opens the gate, without holding the thread."""
+    found = record(ctx)
+    while not _gate(gate).exists():
+        await asyncio.sleep(0.01)
+    return found
+
+
+@app.task()
+async def async_steps(ctx: Context, gate: str) -> dict[str, Any]:
+    """Do a step, then last until the gate opens, then say how often the step was done."""
+    found = record(ctx)
+
+    async def first(name: str) -> str:
+        with _gate(name).open("a") as file:
+            file.write("x")
+        return name
+
+    name = await ctx.step("first", first, f"steps-{ctx.task_id}")
+    while not _gate(gate).exists():
+        await asyncio.sleep(0.01)
+    return {**found, "done": _gate(name).read_text()}
+
+
+@app.task()
+async def async_transaction(ctx: Context) -> None:
+    """Open a transaction in a coroutine."""
+    record(ctx)
+    with ctx.transaction():
+        pass
+
+
+@app.task()
+def child_codes(ctx: Context) -> dict[str, Any]:
+    """Run children that end with a code of their own, and tell the codes."""
+    found = record(ctx)
+    codes = [subprocess.run(["sh", "-c", f"exit {code}"], check=False).returncode for code in range(1, 20)]
+    return {**found, "codes": codes}
+
+
+@app.task()
+def log_and_fail(ctx: Context, text: str) -> None:
+    """Log a line of its own, and fail with the payload in the message."""
+    record(ctx)
+    ctx.log.warning("row of task", extra={"length": len(text)})
+    raise ValueError(f"cannot use {text}")
+
+
+@app.task()
+async def log_async(ctx: Context, gate: str) -> dict[str, Any]:
+    """Log before and after a wait, beside others."""
+    found = record(ctx)
+    ctx.log.info("before")
+    while not _gate(gate).exists():
+        await asyncio.sleep(0.01)
+    ctx.log.info("after")
+    return found
+
+
+_leak: list[bytes] = []
+
+
+@app.task()
+def leak(ctx: Context, megabytes: int) -> dict[str, Any]:
+    """Keep memory for good."""
+    found = record(ctx)
+    _leak.append(os.urandom(1 << 20) * megabytes)
+    return found
+
+
+@app.task()
+def eat_memory(ctx: Context) -> None:
+    """Take memory without end."""
+    record(ctx)
+    while True:
+        _leak.append(os.urandom(1 << 20) * 16)

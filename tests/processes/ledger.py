@@ -82,7 +82,9 @@ class Ledger:
         """Return the lines that handlers left, in order."""
         if not self._lines.exists():
             return []
-        lines = [Execution(**json.loads(line)) for line in self._lines.read_text().splitlines()]
+        # The last line may be one that is just being written.
+        complete, _, _ = self._lines.read_text().rpartition("\n")
+        lines = [Execution(**json.loads(line)) for line in complete.splitlines()]
         return [line for line in lines if task is None or line.task == task]
 
     def accepted(self) -> Counter[int]:

@@ -11,6 +11,7 @@ import pytest
 
 from fleet import Fleet
 from fleet.domain.execution import Claimant, ClaimedTask
+from fleet.domain.signals import StopReason
 from fleet.storage.interfaces import Storage
 from fleet.worker.context import Context
 from fleet.worker.own_task import OwnTask
@@ -35,7 +36,7 @@ class Held:
     def begin_again(self) -> None:
         """Make what another execution of the same claim would get."""
         self.own = OwnTask(self.store, self.claimant, self.claimed, lambda operation, what: operation())
-        self.context = Context(self.claimed, lambda: self.asked, self.own)
+        self.context = Context(self.claimed, lambda: StopReason.CANCELLED if self.asked else None, self.own)
 
     def lose(self) -> None:
         """Let the claim be somebody else's affair."""

@@ -7,7 +7,9 @@ from sqlalchemy import text
 
 from fleet.domain.execution import ClaimedTask, Failure
 from fleet.domain.task import TaskStatus
+from fleet.errors import UsageError
 from fleet.storage.interfaces import Storage
+from fleet.worker.executor import Execution
 from fleet.worker.own_task import OwnTask
 from tests.storage.samples import execute, row
 from tests.worker.desk import Desk, executed, refuse
@@ -20,10 +22,16 @@ def opened(desk: Desk, claimed: ClaimedTask, statement: str = "UPDATE fleet_meta
     return own
 
 
+def complete(desk: Desk, claimed: ClaimedTask, own: OwnTask) -> Execution | None:
+    """Complete a success; return what is left to be recorded."""
+    completion = desk.claims.completion(executed(claimed), own)
+    return completion.execution if desk.claims.take(completion) else None
+
+
 def test_a_success_is_recorded_in_its_own_transaction(desk: Desk) -> None:
     """The handler's transaction is the completion's; nothing is left to record."""
     claimed = desk.claim_one()
-    assert desk.claims.complete(executed(claimed), opened(desk, claimed)) is None
+    assert complete(desk, claimed, opened(desk, claimed)) is None
     assert row(desk.store, claimed.task_id).status is TaskStatus.DONE
     assert (desk.claims.recorded, desk.counted) == (1, (1, 0))
 
@@ -32,7 +40,7 @@ def test_a_success_whose_claim_is_gone_counts_for_nothing(desk: Desk, caplog: py
     """The handler's transaction is undone with the result, the log says so, and nothing is left to record (DX04)."""
     claimed = desk.claim_one()
     desk.lose(claimed)
-    assert desk.claims.complete(executed(claimed), opened(desk, claimed)) is None
+    assert complete(desk, claimed, opened(desk, claimed)) is None
     assert row(desk.store, claimed.task_id).status is TaskStatus.PENDING
     assert desk.counted == (0, 0)
     assert "its result and its transaction are dropped" in caplog.text
@@ -46,7 +54,7 @@ def test_a_transaction_that_cannot_commit_is_a_failure(sqlite_file: Storage, cap
     desk = Desk(sqlite_file)
     claimed = desk.claim_one()
     own = opened(desk, claimed, "INSERT INTO b VALUES (7)")
-    left = desk.claims.complete(executed(claimed), own)
+    left = complete(desk, claimed, own)
     assert left is not None
     assert isinstance(left.outcome, Failure)
     assert (left.outcome.kind, left.outcome.final) == ("IntegrityError", False)
@@ -71,7 +79,7 @@ def test_a_database_that_fails_inside_the_transaction_is_a_failure(desk: Desk, m
     )
     with monkeypatch.context() as broken:
         broken.setattr(type(desk.store.queue), "finish_and_claim", refuse)
-        left = desk.claims.complete(executed(claimed), own)
+        left = complete(desk, claimed, own)
     assert left is not None
     assert left.failed
     assert row(desk.store, claimed.task_id).status is TaskStatus.RUNNING
@@ -84,10 +92,8 @@ def test_a_transaction_is_closed_once(desk: Desk) -> None:
     own = opened(desk, claimed)
     own.roll_back()
     own.roll_back()
-    left = desk.claims.complete(executed(claimed), own)
-    assert left is not None
-    assert isinstance(left.outcome, Failure)
-    assert "no transaction is open" in left.outcome.error
+    with pytest.raises(UsageError, match="no transaction is open"):
+        own.complete(executed(claimed).finish(0.0, lambda: 0.5))
     own.open_transaction()
     assert own.has_transaction
     own.roll_back()

@@ -10,7 +10,6 @@ from fleet.domain.execution import Claimant, ClaimedTask, Fence
 from fleet.storage.interfaces import Storage
 from fleet.worker import glances
 from fleet.worker.glances import BETWEEN_GLANCES, WHILE_EXECUTING, Glances
-from fleet.worker.record import Phase
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board, Slot
 from tests.storage.samples import claim_one, enqueue_one, join
@@ -54,7 +53,7 @@ class Group:
 
     def told(self) -> list[bool]:
         """Return which workers have been told that their execution is to end."""
-        return [slot.is_cancelled for slot in self.board.slots]
+        return [slot.seats[0].is_cancelled for slot in self.board.slots]
 
     def drain(self, number: int) -> None:
         """Flag a worker, as somebody with a shell would."""
@@ -91,7 +90,7 @@ def test_cancels_are_looked_for_once_a_second(group: Group, later: float, told: 
 def test_nothing_is_read_while_nobody_executes(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that executes nothing has nothing to cancel, and does not wake up to look."""
     for slot in group.board.slots:
-        slot.enters(Phase.IDLE)
+        slot.end_of_execution()
     monkeypatch.setattr(type(group.store.queue), "cancel_requests", None)
     assert group.glances.notice_cancels() == float("inf")
 

@@ -91,8 +91,8 @@ UPDATE work_queue SET status = 'running', worker = :worker, incarnation = :incar
 WHERE {leaving(TaskStatus.PENDING, to=(TaskStatus.RUNNING,))} AND id IN {{ids}}
 RETURNING {CLAIMED_COLUMNS}
 """
-_CLAIM_ALONE = by_ids(_CLAIM.replace("{started}", ":now"))
-_CLAIM_BATCH = by_ids(_CLAIM.replace("{started}", "NULL"))
+_CLAIM_BEGUN = by_ids(_CLAIM.replace("{started}", ":now"))
+_CLAIM_HELD = by_ids(_CLAIM.replace("{started}", "NULL"))
 _PAYLOAD = Statement("SELECT payload_json FROM work_payload WHERE task_id = :id")
 
 _MOST_LOOKS = 50
@@ -194,7 +194,7 @@ def _first_free(
 
 def _claim(transaction: Transaction, claimant: Claimant, ids: Sequence[int]) -> tuple[ClaimedTask, ...]:
     rows = transaction.rows(
-        _CLAIM_ALONE if len(ids) == 1 else _CLAIM_BATCH,
+        _CLAIM_BEGUN if len(ids) == 1 or claimant.concurrent else _CLAIM_HELD,
         ids=ids_json(ids),
         worker=claimant.worker_id,
         incarnation=claimant.incarnation,

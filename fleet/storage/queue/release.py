@@ -61,10 +61,14 @@ def charge(transaction: Transaction, incarnation: str, fences: Sequence[Fence], 
 
 
 def rescue_held(transaction: Transaction, worker_id: str, incarnation: str, reason: str) -> tuple[int, ...]:
-    """Give back all that a lost incarnation held: what had been started is charged, the rest is an interruption."""
+    """Give back all that a lost incarnation held: the one task that it executed is charged, others are interruptions.
+
+    Of several that were executed at once nobody knows which it was: none is charged, each is claimed alone next.
+    """
     held = held_by(transaction, worker_id, incarnation)
     started = [task.fence for task in held if task.started]
-    others = [task.fence for task in held if not task.started]
-    charged = charge(transaction, incarnation, started, reason)
+    guilty = started if len(started) == 1 else []
+    others = [task.fence for task in held if task.fence not in guilty]
+    charged = charge(transaction, incarnation, guilty, reason)
     given_back = release(transaction, incarnation, others, interrupted=True, reason=reason)
     return tuple(sorted((*charged, *given_back)))

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -207,10 +208,9 @@ def test_an_orphan_is_rescued(store: Storage, fate: str) -> None:
 
 def test_one_broken_orphan_stops_nobody(store: Storage) -> None:
     """An orphan beyond its attempts ends as failed; those beside it are rescued (RT06)."""
-    who = join(store)
     ids = enqueue(store, *[NewTask("t")] * 3).ids
-    for _ in ids:
-        claim_one(store, who)
+    for number in range(3):
+        claim_one(store, join(store, f"w{number}"))
     execute(store, f"UPDATE work_queue SET max_attempts = 1, attempt = 5 WHERE id = {ids[1]}")
     execute(store, "DELETE FROM worker_registry")
     while store.control.rescue(None, nobody):
@@ -218,6 +218,22 @@ def test_one_broken_orphan_stops_nobody(store: Storage) -> None:
     first, broken, last = statuses(store, ids)
     assert broken == "failed"
     assert {first, last} <= set(WAITING)
+
+
+def test_of_several_that_were_executed_at_once_nobody_is_charged(store: Storage) -> None:
+    """A lost worker that executed several tasks leaves them all uncounted, each to be executed alone; one that executed
+    a single task is charged for it (RT08)."""
+    several, single = join(store, "several", slots=2), join(store, "single")
+    ids = enqueue(store, *[NewTask("t")] * 3).ids
+    both = claim(store, replace(several, concurrent=True), 2)
+    claim_one(store, single)
+    assert [task.task_id for task in both] == list(ids[:2])
+    assert all(row(store, task_id).started_at is not None for task_id in ids)
+    age(store, LEASE + 1)
+    while store.control.rescue(None, nobody):
+        pass
+    found = [row(store, task_id) for task_id in ids]
+    assert [(task.attempt, task.interruptions) for task in found] == [(0, 1), (0, 1), (1, 0)]
 
 
 def test_all_are_rescued_in_bounded_steps(store: Storage) -> None:

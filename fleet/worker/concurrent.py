@@ -1,0 +1,208 @@
+"""Executing several tasks at a time in one worker: coroutines in one event loop, other handlers in threads.
+
+For work that waits. There is no isolation: what ends the process ends them all, and then none is charged unless it was
+alone or judged for itself; each of the others is claimed again and executed with nothing beside it.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fleet.domain.execution import ClaimedTask, Failure, failed
+from fleet.worker.alone import LoneBeats
+from fleet.worker.claims import Claims, Completion
+from fleet.worker.context import Context
+from fleet.worker.coroutines import LoopThread
+from fleet.worker.executor import Execution, execute, execute_async, reap_leftovers
+from fleet.worker.handlers import Handler, timeout_of
+from fleet.worker.orders import Orders
+from fleet.worker.own_task import OwnTask
+from fleet.worker.record import Phase, nanoseconds, now_ns
+from fleet.worker.seat import Seat, SeatState
+from fleet.worker.shared import Slot
+from fleet.worker.stop import GRACE
+from fleet.worker.wholeness import Wholeness
+
+_DIED = Failure("killed", "killed")
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A claimed task in its seat."""
+
+    claimed: ClaimedTask
+    seat: Seat
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing is executed beside it: it was interrupted before, perhaps by its own doing."""
+        return self.claimed.interruptions > 0
+
+
+class ConcurrentRunner:
+    """Executes tasks beside each other, each in a seat of its own.
+
+    Args:
+        slot: the worker's record in shared memory.
+        claims: where executions are handed to.
+        orders: whether to go on.
+        handlers: what can be executed, by name.
+        capabilities: what the worker offers: what runs never needs more than that together.
+        wholeness: whether this process still has what it needs.
+        beat_alone: returns beats of the worker's own, for when the supervisor is gone.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        claims: Claims,
+        orders: Orders,
+        handlers: Mapping[str, Handler],
+        capabilities: Mapping[str, float],
+        wholeness: Wholeness,
+        beat_alone: Callable[[], LoneBeats],
+    ) -> None:
+        self._slot = slot
+        self._claims = claims
+        self._orders = orders
+        self._handlers = handlers
+        self._capabilities = capabilities
+        self._wholeness = wholeness
+        self._beat_alone = beat_alone
+        self._lone: LoneBeats | None = None
+        self._loop = LoopThread()
+        self._executing: list[Flight] = []
+        self._waiting: list[Flight] = []
+        self._ended: queue.SimpleQueue[tuple[Flight, Completion]] = queue.SimpleQueue()
+        claims.left = self._left
+
+    @property
+    def in_flight(self) -> int:
+        """How many claims are held and not handed over."""
+        return len(self._executing) + len(self._waiting)
+
+    def size(self) -> int:
+        """Return how many tasks to claim: none while one is executed alone, or waits for that."""
+        if self._waiting or any(flight.is_alone for flight in self._executing):
+            return 0
+        return sum(not seat.is_taken for seat in self._slot.seats)
+
+    def _left(self) -> Mapping[str, float]:
+        """Return what the executions in flight leave of the offer."""
+        used: Counter[str] = Counter()
+        for flight in (*self._executing, *self._waiting):
+            used.update(self._claims.lanes.requires(flight.claimed.lane_id))
+        return {name: quantity - used[name] for name, quantity in self._capabilities.items()}
+
+    def run(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Begin the tasks, and take what has ended; returns at once."""
+        for claimed in tasks:
+            seat = self._slot.seat_of(claimed.fence)
+            if seat is not None:
+                self._waiting.append(Flight(claimed, seat))
+        self._collect()
+        if self._waiting and self._orders.told_to_stop:
+            self._give_back()
+        self._begin()
+        self._show()
+
+    def wait_for_end(self) -> None:
+        """Wait a moment for an execution to end."""
+        if self._ended.empty():
+            self._orders.wait_for_end()
+
+    def supervisor_gone(self) -> None:
+        """Beat for the worker while it executes."""
+        if self._lone is None and self._executing:
+            self._lone = self._beat_alone()
+
+    def abandon(self) -> None:
+        """Say that nothing is executed any more: the process ends for a reason that is no task's."""
+        for flight in self._executing:
+            flight.seat.state = SeatState.HELD
+
+    # Beginning
+
+    def _begin(self) -> None:
+        while self._waiting and not (self._waiting[0].is_alone and self._executing):
+            flight = self._waiting.pop(0)
+            self._executing.append(flight)
+            self._start(flight)
+        if self._orders.alone:
+            self.supervisor_gone()
+
+    def _start(self, flight: Flight) -> None:
+        claimed, handler = flight.claimed, self._handlers.get(flight.claimed.task)
+        timeout = timeout_of(claimed, handler)
+        retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
+        flight.seat.begin(
+            started=now_ns(),
+            timeout=nanoseconds(timeout or 0.0),
+            retry_in=-1 if retry_in is None else nanoseconds(retry_in),
+            grace=nanoseconds(GRACE),
+        )
+        is_async = handler is not None and handler.is_async
+        own = self._claims.own_task(claimed, shares_thread=is_async)
+        seat = flight.seat
+        context = Context(
+            claimed, lambda: self._orders.stop_reason(seat), own, timeout, lambda: self._orders.stop(seat)
+        )
+        if handler is not None and is_async:
+            execution = self._execute_async(flight, handler, context, own)
+            self._loop.run(execution, lambda: context.stop)
+        else:
+            thread = threading.Thread(
+                target=self._execute,
+                args=(flight, handler, context, own),
+                name=f"fleet-task-{claimed.task_id}",
+                daemon=True,
+            )
+            thread.start()
+
+    def _give_back(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._claims.give_back([flight.claimed for flight in waiting], "the worker drains")
+        self._slot.free_seats([flight.claimed.fence for flight in waiting])
+
+    # In the threads of executions
+
+    def _execute(self, flight: Flight, handler: Handler | None, context: Context, own: OwnTask) -> None:
+        self._end(flight, execute(handler, flight.claimed, context), own)
+
+    async def _execute_async(self, flight: Flight, handler: Handler, context: Context, own: OwnTask) -> None:
+        self._end(flight, await execute_async(handler, flight.claimed, context), own)
+
+    def _end(self, flight: Flight, execution: Execution, own: OwnTask) -> None:
+        completion = self._claims.completion(execution, own)
+        # While the record still says that it executes: whatever broke this process is charged.
+        self._wholeness.check()
+        flight.seat.end()
+        self._ended.put((flight, completion))
+        self._orders.wake()
+
+    # In the worker's own thread again
+
+    def _collect(self) -> None:
+        """Hand over what has ended."""
+        while not self._ended.empty():
+            flight, completion = self._ended.get()
+            self._executing.remove(flight)
+            self._claims.take(completion)
+        if not self._executing:
+            self._end_lone_beats()
+            # Not before: it would take the exit status of a child that another handler waits for.
+            reap_leftovers()
+
+    def _show(self) -> None:
+        if self._executing:
+            self._slot.enters(Phase.EXECUTING)
+
+    def _end_lone_beats(self) -> None:
+        if self._lone is not None:
+            self._lone.stop()
+            self._lone = None
