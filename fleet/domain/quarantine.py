@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.health import Recent, Verdict, assess, recent_of
+from fleet.domain.health import Verdict, assess
 from fleet.domain.lanes import Lane, Offer
+from fleet.domain.metrics import Recent, recent_of
 from fleet.domain.worker import WorkerRecord, WorkerStatus
 
 LEAST_TASKS = 5

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.health import (
+from fleet.domain.checks import (
     AVAILABLE_FAILURE,
     AVAILABLE_WARNING,
     CHECKS,
@@ -21,18 +21,11 @@ from fleet.domain.health import (
     IDLE_CPU_WARNING,
     LEAST_FINISHED,
     LOAD_WARNING,
-    METRICS_AGE,
-    RECENT,
     Check,
-    HealthStatus,
     Verdict,
-    assess,
-    has_changed,
-    is_early,
-    is_news,
-    recent_of,
-    restart_helps,
 )
+from fleet.domain.health import HealthStatus, assess, has_changed, is_early, is_news, restart_helps
+from fleet.domain.metrics import METRICS_AGE, RECENT, recent_of
 from fleet.domain.worker import WorkerRecord
 from tests.domain.rows import HEARTBEAT, LEASE, NOW, metrics, on_host, recent, worker
 

@@ -6,6 +6,8 @@ import json
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 from tests.processes.harness import Site
 
 AILING = "--tasks=tests.processes.ailing"
@@ -63,23 +65,24 @@ def test_a_worker_in_a_broken_environment_is_quarantined_and_released(site: Site
     assert site.ledger.value("SELECT released_by FROM quarantine ORDER BY id") == "command"
 
 
-def test_a_worker_is_restarted_after_its_task(site: Site) -> None:
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_worker_is_restarted_after_its_task(site: Site, slots: int) -> None:
     """A worker that is ordered to restart finishes what it executes, gives back nothing, and another process takes its
     place and name at once; the order is answered with the time, and one to the old life is not carried out again."""
-    (task,) = site.enqueue("hold", {"gate": "open"})
-    site.worker("--worker-id=w")
-    site.wait_executing([task])
+    tasks = site.enqueue("hold", *[{"gate": "open"}] * slots)
+    site.worker("--worker-id=w", f"--concurrency={slots}")
+    site.wait_executing(tasks)
     (old, old_pid) = site.workers()["w"]
     code, text = command(site, "worker", "restart", "w")
     assert (code, "w restarts after what it executes" in text) == (0, True)
     status = "SELECT status FROM worker_command WHERE command_id = 1"
     site.wait_until(lambda: site.ledger.value(status) == "succeeded", "the order is carried out")
     assert site.workers()["w"] == (old, old_pid)
-    assert site.status(task) == "running"
-    later = site.enqueue("note", count=3)
+    assert {site.status(task) for task in tasks} == {"running"}
+    tasks += site.enqueue("note", count=3)
     site.open_gate("open")
-    site.wait_finished([task, *later])
-    site.ledger.check_executed_once([task, *later])
+    site.wait_finished(tasks)
+    site.ledger.check_executed_once(tasks)
     (new, new_pid) = site.wait_workers(1)["w"]
     assert (new != old, new_pid != old_pid) == (True, True)
     [(reply, taken_by)] = site.ledger.rows("SELECT reply_json, taken_by FROM worker_command")

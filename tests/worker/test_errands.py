@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fleet.domain.execution import Claimant
+from fleet.domain.execution import Claimant, Fence
 from fleet.domain.group import CommandStatus
 from fleet.domain.orders import ORDER_LIFETIME, UNSUPPORTED, OrderKind, OrderRecord
 from fleet.storage.interfaces import Storage
 from fleet.worker.errands import CONFLICT, Errands
+from fleet.worker.orders import Orders
 from fleet.worker.protocol import Channels
-from fleet.worker.record import Phase
+from fleet.worker.record import Ending, Phase
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Board
 from tests.ageing import age
@@ -82,6 +83,24 @@ def test_a_restart_tells_and_wakes_the_one_worker(group: Group) -> None:
     assert order.reply == {"at": group.store.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")}
     assert order.taken_by is not None
     assert order.taken_by.endswith(f":{os.getpid()}")
+
+
+def test_who_makes_room_begins_nothing_further(group: Group) -> None:
+    """A worker that was told gives back what it has not begun, and ends as one that is recycled, unless it drains."""
+    told, other = (
+        Orders(SETTINGS, group.board.slots[number], group.channels.lifeline, group.channels.wakes[number])
+        for number in (1, 0)
+    )
+    assert (told.told_to_stop, told.ending(0)) == (False, Ending.NONE)
+    group.board.slots[1].hold([Fence(7, 1)])
+    assert group.board.slots[1].begin(0, started=1, timeout=0, retry_in=-1)
+    group.order(1)
+    group.errands.run()
+    assert (told.told_to_stop, told.ending(0)) == (True, Ending.RECYCLED)
+    assert told.stop_reason(group.board.slots[1].seats[0]) is None
+    assert (other.told_to_stop, other.ending(0)) == (False, Ending.NONE)
+    group.board.slots[1].drain = 1
+    assert told.ending(0) is Ending.DRAINED
 
 
 def test_nothing_is_written_without_orders(group: Group) -> None:
