@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
@@ -14,11 +15,24 @@ def prepare_storage(location: Location) -> Callable[[], Storage]:
 
     Nothing is connected here. Errors of what is returned are those of `open_storage`.
     """
-    from fleet.storage.rehearsal import rehearse
     from fleet.storage.store import SqlStorage
 
-    rehearse()
     return SqlStorage.prepared(location)
+
+
+def empty_storage(path: Path) -> Storage | None:
+    """Return a store in memory with the tables of a SQLite file, and nothing in them; None where that cannot be had.
+
+    The file is closed again before this returns.
+    """
+    import sqlite3
+
+    from fleet.storage.emptied import emptied
+
+    try:
+        return emptied(path)
+    except sqlite3.Error:
+        return None
 
 
 def open_storage(

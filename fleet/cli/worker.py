@@ -30,6 +30,8 @@ from fleet.worker.sharing import settle_memory
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
+MANY = 4
+"""Workers for which it pays to rehearse before they are forked."""
 _log = logging.getLogger("fleet.supervisor")
 _DESCRIPTION = (
     "Execute tasks of the queue until told to stop. SIGTERM or ^C finishes what runs and ends; a second one gives it "
@@ -115,7 +117,7 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
     return Resources(
         open_storage=opener.open,
         load=load,
-        preload=opener.prepare,
+        preload=lambda: opener.prepare(settings),
         disk=Path(working_directory()) if location.path is None else location.path.parent,
         environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
     )
@@ -141,12 +143,17 @@ class Opener:
         self._location = location
         self._prepared: Callable[[], Storage] | None = None
 
-    def prepare(self) -> None:
+    def prepare(self, settings: WorkerSettings) -> None:
         """Import and prepare what every process of the group uses, so that forked ones share it and start at once."""
         import fleet.worker.keeper
         import fleet.worker.loop  # noqa: F401
-        from fleet.wiring import prepare_storage
+        from fleet.wiring import empty_storage, prepare_storage
+        from fleet.worker.rehearsal import rehearse
 
+        if settings.processes >= MANY and self._location.path is not None:
+            stage = empty_storage(self._location.path)
+            if stage is not None:
+                rehearse(settings, stage)
         self._prepared = prepare_storage(self._location)
 
     def open(self, create: bool) -> Storage:

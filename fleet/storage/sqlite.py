@@ -21,6 +21,7 @@ from fleet.errors import DatabaseError
 from fleet.storage.database import original
 from fleet.storage.gate import WriterGate
 from fleet.storage.sql import Runner
+from fleet.storage.wire import Wire
 
 BUSY_TIMEOUT_MS = 10
 """Alike on every connection. Short: who waits longer comes back to Python, where waiting is fair and seen."""
@@ -48,6 +49,7 @@ class SqliteWays:
         self.shares_memory = path is None
         self.one_writer = True
         self._read_only = read_only
+        self._acquainting = False
         self._gate = WriterGate(_beside(self.path, "-lock"), self.path) if self.path and not read_only else None
 
     def engine(self) -> Engine:
@@ -58,8 +60,17 @@ class SqliteWays:
             "sqlite://", creator=self._connect, poolclass=QueuePool, pool_size=2, max_overflow=30, pool_timeout=30
         )
 
+    def acquaint(self, engine: Engine) -> None:
+        """Let an engine meet its driver on a database in memory."""
+        self._acquainting = True
+        try:
+            engine.connect().close()
+            engine.dispose()
+        finally:
+            self._acquainting = False
+
     def _connect(self) -> sqlite3.Connection:
-        if self.path is None:
+        if self.path is None or self._acquainting:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA foreign_keys=ON")
             connection.text_factory = _text
@@ -92,7 +103,7 @@ class SqliteWays:
         """Return this process's turn among the local writers."""
         return self._gate.turn(on_wait) if self._gate else nullcontext()
 
-    def begin_write(self, connection: Connection, durable: bool) -> None:
+    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Take the write lock before anything is read; choose how hard the commit is pressed to disk."""
         level = "FULL" if durable else "NORMAL"
         if self.path is not None and connection.info.get("synchronous") != level:
@@ -100,7 +111,7 @@ class SqliteWays:
             connection.info["synchronous"] = level
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def begin_read(self, connection: Connection) -> None:
+    def begin_read(self, connection: Connection | Wire) -> None:
         """Open a deferred transaction: its first read takes the snapshot."""
         connection.exec_driver_sql("BEGIN")
 

@@ -65,13 +65,17 @@ class SqlStorage:
 
     @classmethod
     def prepared(cls, location: Location) -> Callable[[], SqlStorage]:
-        """Return what opens the existing database at `location` once; nothing is connected before."""
+        """Return what opens the existing database at `location` once; nothing is connected before.
+
+        The file's place was checked by whoever made or opened it first.
+        """
         clock = SystemClock()
         database = cls.database_at(location, clock=clock)
+        database.acquaint()
 
         def open() -> SqlStorage:
-            if location.path is not None:
-                _prepare_file(location.path, create=False, read_only=False)
+            if location.path is not None and not location.path.exists():
+                raise _missing(location.path)
             try:
                 schema.check(database)
             except BaseException:
@@ -142,6 +146,10 @@ def _prepare_file(path: Path, create: bool, read_only: bool) -> None:
     check_library()
     if not path.exists():
         if not create or read_only:
-            raise DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")
+            raise _missing(path)
         create_file(path)
     check_file(path, read_only)
+
+
+def _missing(path: Path) -> DatabaseMissing:
+    return DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, TextIO
 
 from fleet import executing
 from fleet.clock import boottime
@@ -34,15 +34,16 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _OWN_FIELDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "task_id", "left_out"})
 
 
-def open_journal(worker_id: str, role: str, *, as_json: bool) -> None:
-    """Log to stderr; what user code configured for the root logger is left alone.
+def open_journal(worker_id: str, role: str, *, as_json: bool, stream: TextIO | None = None) -> None:
+    """Log to stderr, or to `stream`; what user code configured for the root logger is left alone.
 
     Args:
         worker_id: who logs: a worker, or the group by the id that its workers share.
         role: SUPERVISOR, KEEPER or WORKER.
         as_json: one JSON object a line, instead of text.
+        stream: where to.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLine(worker_id, role) if as_json else TextLine(worker_id, role))
     handler.addFilter(Bounded())
     logger = logging.getLogger(_NAME)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import resource
+from functools import cache
 from pathlib import Path
 
-from fleet.cgroup import memory_group
+from fleet.cgroup import MemoryGroup, memory_group
 from fleet.clock import boottime
 
 FULL = 0.9
@@ -32,7 +33,7 @@ class Memory:
     def __init__(self, max_mb: int | None, workers: int) -> None:
         self._max_mb = max_mb
         self._workers = workers
-        self._group = memory_group()
+        self._group = _own_group()
         self._look_at = 0.0
         self._peak_kb = 0
 
@@ -57,6 +58,12 @@ class Memory:
             return False
         self._look_at, self._peak_kb = now + BETWEEN_LOOKS, peak_kb
         return True
+
+
+@cache
+def _own_group() -> MemoryGroup | None:
+    # A worker is in its supervisor's group, which has looked before.
+    return memory_group()
 
 
 def resident_mb() -> float:

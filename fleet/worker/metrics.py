@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,7 @@ def _recent(past: _Past, reading: Reading) -> dict[str, Any]:
     return {"seconds": RECENT, "done": reading.done - done, "failed": reading.failed - failed}
 
 
+@cache
 def facts(max_memory_mb: int | None) -> dict[str, Any]:
     """Return what does not change about this process's host, for the registration."""
     return {
