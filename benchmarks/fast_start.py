@@ -31,7 +31,7 @@ import psutil
 
 MAX_RATIO = 1 / 15
 MAX_PRIVATE_MB = 8.0
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 TASKS = """
 import time
@@ -50,9 +50,11 @@ def stay(gate: str) -> None:
 IMPORTS = """
 import os
 import fleet.cli.worker
+import fleet.storage.store
+import fleet.worker.keeper
+import fleet.worker.loop
 from fleet.loading import load
 load(["ready_tasks"])
-fleet.cli.worker._preload()
 os._exit(0)
 """
 READY = """

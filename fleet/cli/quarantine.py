@@ -73,7 +73,8 @@ def list_quarantines(
 
 def _tasks(evidence: dict[str, Any]) -> str:
     """Return the evidence in a line: the ids of tasks, and the first one's error."""
-    tasks = [task for task in evidence.get("tasks") or () if isinstance(task, dict)]
+    told = evidence.get("tasks")
+    tasks = [task for task in told if isinstance(task, dict)] if isinstance(told, list) else []
     ids = " ".join(str(task.get("task_id")) for task in tasks)
     return f"{ids}: {tasks[0].get('error')}" if tasks else ""
 

@@ -8,27 +8,30 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fleet.cgroup import memory_group
 from fleet.cli.common import new_app, note, run_command
 from fleet.cli.options import OPTIONS, Kind, WorkerOption, setting_values
-from fleet.config import DATABASE_VARIABLE, Location, locate
+from fleet.config import DATABASE_VARIABLE, Location, locate, working_directory
 from fleet.errors import FleetError, UsageError
 from fleet.process import identify
+from fleet.storage.interfaces import Storage
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
-from fleet.worker.journal import SUPERVISOR, open_journal, rehearse
+from fleet.worker.journal import SUPERVISOR, open_journal
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
 from fleet.worker.shared import Board
-from fleet.worker.sharing import settle, uncollected
+from fleet.worker.sharing import settle_memory
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
+MANY = 4
+"""Workers for which it pays to rehearse before they are forked."""
 _log = logging.getLogger("fleet.supervisor")
 _DESCRIPTION = (
     "Execute tasks of the queue until told to stop. SIGTERM or ^C finishes what runs and ends; a second one gives it "
@@ -91,12 +94,7 @@ def _start(options: Mapping[str, Any]) -> int:
     _check_database(location)
     open_journal(settings.worker_id, SUPERVISOR, as_json=settings.log_json)
     try:
-        with uncollected():
-            resources = _resources(location, settings)
-            handlers = resources.load()
-            threads = _threads()
-            resources.preload()
-        return _supervise(settings, resources, handlers, threads)
+        return _supervise(settings, _resources(location, settings))
     except OSError as error:
         raise FleetError(f"the worker group could not go on: {error.strerror or error}") from error
 
@@ -108,14 +106,6 @@ def _check_database(location: Location) -> None:
 
 
 def _resources(location: Location, settings: WorkerSettings) -> Resources:
-    from fleet.wiring import opening
-
-    database = opening(location)
-
-    def preload() -> None:
-        _preload()
-        database.make_ready()
-
     def load() -> Mapping[str, Handler]:
         from fleet.app import bind
         from fleet.loading import load
@@ -123,10 +113,12 @@ def _resources(location: Location, settings: WorkerSettings) -> Resources:
         bind(location)
         return load(settings.modules, _shell_handlers(location, settings))
 
+    opener = Opener(location)
     return Resources(
-        open_storage=database.open,
+        open_storage=opener.open,
         load=load,
-        preload=preload,
+        preload=lambda: opener.prepare(settings),
+        disk=Path(working_directory()) if location.path is None else location.path.parent,
         environment={DATABASE_VARIABLE: str(location.path) if location.path else location.url},
     )
 
@@ -140,21 +132,44 @@ def _shell_handlers(location: Location, settings: WorkerSettings) -> tuple[Handl
     return shell_handlers(settings, log_directory(location.path))
 
 
-def _preload() -> None:
-    """Import what every process of the group uses, so that forked ones share its memory and start at once."""
-    import fleet.storage.store
-    import fleet.worker.keeper
-    import fleet.worker.loop  # noqa: F401
-    from fleet.worker.metrics import host_facts
+class Opener:
+    """Opens the database for the processes of a group.
 
-    # Read once, with all that reads it: a process that measures for itself would hold a copy of its own.
-    host_facts()
-    memory_group()
+    Args:
+        location: where it is.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._prepared: Callable[[], Storage] | None = None
+
+    def prepare(self, settings: WorkerSettings) -> None:
+        """Import and prepare what every process of the group uses, so that forked ones share it and start at once."""
+        import fleet.worker.keeper
+        import fleet.worker.loop  # noqa: F401
+        from fleet.wiring import empty_storage, prepare_storage
+        from fleet.worker.rehearsal import rehearse
+
+        if settings.processes >= MANY and self._location.path is not None:
+            stage = empty_storage(self._location.path)
+            if stage is not None:
+                rehearse(settings, stage)
+        self._prepared = prepare_storage(self._location)
+
+    def open(self, create: bool) -> Storage:
+        """Open it; make a missing one if told so. What was prepared serves each process once."""
+        from fleet.wiring import open_storage
+
+        prepared, self._prepared = self._prepared, None
+        return open_storage(self._location, create=create) if create or prepared is None else prepared()
 
 
-def _supervise(settings: WorkerSettings, resources: Resources, handlers: Mapping[str, Handler], threads: int) -> int:
+def _supervise(settings: WorkerSettings, resources: Resources) -> int:
+    handlers = resources.load()
     board = Board(settings.processes, settings.concurrency)
     group = Group(settings, board, Channels.open(board.fd, settings.processes), identify(), resources)
+    threads = _threads()
+    resources.preload()
     say = _log.info if settings.log_json else note
     supervisor = Supervisor(group, say)
     launcher: Launcher
@@ -166,8 +181,7 @@ def _supervise(settings: WorkerSettings, resources: Resources, handlers: Mapping
         launcher = SpawnLauncher(group, frozenset(handlers))
     else:
         launcher = ForkLauncher(group, handlers, supervisor.parent_only)
-        rehearse(handlers)
-        settle()
+        settle_memory()
     return supervisor.run(launcher)
 
 

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.health import Recent, Verdict, assess, recent_of
+from fleet.domain.health import Verdict, assess
 from fleet.domain.lanes import Lane, Offer
+from fleet.domain.metrics import Recent, recent_of
 from fleet.domain.worker import WorkerRecord, WorkerStatus
 
 LEAST_TASKS = 5
@@ -139,10 +140,21 @@ class Ward:
             if worker.status is WorkerStatus.ACTIVE and not worker.paused and not self.is_covered(worker)
         ]
 
-    def evidence_since(self, worker: WorkerRecord) -> datetime:
-        """Return from when on failures count: those before the last release are told and done."""
+    @property
+    def oldest_evidence(self) -> datetime:
+        """From when on failures can be evidence."""
+        return self.now - timedelta(seconds=EVIDENCE_AGE)
+
+    def against(self, worker: WorkerRecord) -> tuple[Misfire, ...]:
+        """Return the evidence against a worker: what was before its last release, or its host's, is told and done."""
         ended = [one.released_at for one in self.quarantines if one.released_at is not None and one.covers(worker)]
-        return max([self.now - timedelta(seconds=EVIDENCE_AGE), *ended])
+        return tuple(
+            one
+            for one in self.misfires
+            if one.worker_id == worker.worker_id
+            and one.failed_at >= self.oldest_evidence
+            and all(one.failed_at > released_at for released_at in ended)
+        )
 
     def span(self, scope: Scope, subject: str) -> float:
         """Return seconds that the next quarantine of a subject lasts."""
@@ -201,9 +213,7 @@ def _case(ward: Ward, worker: WorkerRecord) -> _Case | None:
     recent = recent_of(worker, ward.now)
     if recent is None:
         return None
-    since = ward.evidence_since(worker)
-    own = (one for one in ward.misfires if one.worker_id == worker.worker_id and one.failed_at >= since)
-    return _Case(worker, recent, tuple(own))
+    return _Case(worker, recent, ward.against(worker))
 
 
 def _by_host(cases: Iterable[_Case]) -> dict[str, list[_Case]]:

@@ -55,8 +55,8 @@ class WorkerRegistration:
         handlers: names of the handlers that it has.
         version: the release that it runs.
         log_path: where its log goes, if to a file.
+        resources: what its host has, as JSON values.
         metadata: anything JSON.
-        resources: what it has to work with, such as CPUs and memory.
     """
 
     worker_id: str
@@ -73,8 +73,8 @@ class WorkerRegistration:
     handlers: tuple[str, ...] = ()
     version: str | None = None
     log_path: str | None = None
+    resources: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    resources: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,6 @@ class WorkerRecord:
     version: str | None
     log_path: str | None
     metadata: Mapping[str, Any]
-    resources: Mapping[str, Any] = field(default_factory=dict)
     health: str | None = None
     health_checks: Mapping[str, Any] = field(default_factory=dict)
 

@@ -93,7 +93,7 @@ def _quarantine(storage: Storage, live: tuple[WorkerRecord, ...], now: datetime)
         ward = replace(
             ward,
             lanes=storage.queue.lanes(),
-            misfires=health.misfires([w.worker_id for w in found], min(ward.evidence_since(w) for w in found)),
+            misfires=health.misfires([worker.worker_id for worker in found], ward.oldest_evidence),
         )
         begun = [quarantine for new in verdicts(ward) if (quarantine := health.quarantine(new)) is not None]
         lines += [

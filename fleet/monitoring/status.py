@@ -19,15 +19,21 @@ from fleet.monitoring.workers import WorkerState
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """A pool: its policy, the number it asks for (None leaves it as it is), and how many workers it has.
+    """A pool.
 
-    Attributes are as described.
+    Attributes:
+        pool: its name.
+        policy: its policy.
+        desired: the number of workers that it asks for; None leaves it as it is.
+        live: how many it has.
+        slots: how many tasks those can execute at a time.
     """
 
     pool: str
     policy: str
     desired: int | None
     live: int
+    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,5 +162,5 @@ def _tasks(sight: Sight) -> Mapping[str, int]:
 def _pool(sight: Sight, name: str) -> PoolStatus:
     settings = sight.pools[name]
     apart = (WorkerState.DRAINING, WorkerState.QUARANTINED)
-    live = sum(1 for worker in sight.live() if worker.pool == name and sight.state(worker) not in apart)
-    return PoolStatus(name, settings.policy, desired(settings), live)
+    live = [one for one in sight.live() if one.pool == name and sight.state(one) not in apart]
+    return PoolStatus(name, settings.policy, desired(settings), len(live), sum(one.slots for one in live))

@@ -10,7 +10,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -21,15 +21,16 @@ from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.joining import check_commits, check_kind, refusal
 from fleet.storage.sql import Runner, Statement
+from fleet.storage.wire import Wire
 
 T = TypeVar("T")
+C = TypeVar("C", Connection, Wire)
 
 BUSY_WAIT = 10.0
 """Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
 
 
 _TAKE_WRITE_LOCK = Statement("UPDATE fleet_meta SET value = value WHERE false", "SELECT 1 FROM fleet_meta LIMIT 0")
-_NOTHING = Statement("SELECT 1")
 _UUID = Statement("SELECT value FROM fleet_meta WHERE name = 'database_uuid'")
 
 
@@ -41,16 +42,13 @@ class Dialect(Protocol):
     def engine(self) -> Engine:
         """Return the engine."""
 
-    def rehearsing(self) -> AbstractContextManager[bool]:
-        """Connect to something that leads nowhere for the block; give False where there is no such thing."""
-
     def writing(self, on_wait: Callable[[], None]) -> Any:
         """Return a context manager: this process's turn to write."""
 
-    def begin_write(self, connection: Connection, durable: bool) -> None:
+    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Open a transaction that may write."""
 
-    def begin_read(self, connection: Connection) -> None:
+    def begin_read(self, connection: Connection | Wire) -> None:
         """Open a transaction that reads one snapshot."""
 
     def now(self, runner: Runner, clock: Clock) -> datetime:
@@ -68,6 +66,9 @@ class Dialect(Protocol):
     def after_fork(self) -> None:
         """Forget what the child must not share with its parent."""
 
+    def acquaint(self, engine: Engine) -> None:
+        """Let an engine meet its driver, without the database if the driver can do that."""
+
     shares_memory: bool
     """Whether a forked child would share what it must not."""
     one_writer: bool
@@ -79,7 +80,7 @@ class Transaction(Runner):
 
     __slots__ = ("_clock", "_dialect_ways", "_now")
 
-    def __init__(self, connection: Connection, ways: Dialect, clock: Clock) -> None:
+    def __init__(self, connection: Connection | Wire, ways: Dialect, clock: Clock) -> None:
         super().__init__(connection)
         self._dialect_ways = ways
         self._clock = clock
@@ -112,31 +113,24 @@ class Database:
         _databases.add(self)
 
     @property
-    def dialect(self) -> Any:
-        """SQLAlchemy's dialect of it, for which statements are compiled."""
-        return self._engine.dialect
-
-    @property
     def shown(self) -> str:
         """What messages call this database."""
         return self._ways.shown
-
-    def rehearse(self, times: int) -> None:
-        """Do what the first transactions of a process do for the first time, without touching the database."""
-        with self._ways.rehearsing() as on_stage:
-            for _ in range(times if on_stage else 0):
-                self.read(lambda transaction: transaction.record(_NOTHING))
-            self._engine.dispose()
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while a transaction waits."""
         self._on_wait = callback or _nothing
 
-    def write(self, work: Callable[[Transaction], T], *, durable: bool = False) -> T:
+    def write(self, work: Callable[[Transaction], T], *, durable: bool = False, alembic: bool = False) -> T:
         """Run `work` in a transaction that holds the write lock from its first statement, and commit.
 
         On a busy database the whole transaction is rolled back and run again, never a statement of it: repeating a
         statement inside a transaction with a stale snapshot can never succeed.
+
+        Args:
+            work: what to do.
+            durable: whether the commit waits for the disk.
+            alembic: whether the transaction's connection is to be one of SQLAlchemy's, for a migration.
 
         Raises:
             DatabaseBusy: the lock was not had within `busy_wait` seconds.
@@ -144,7 +138,7 @@ class Database:
         """
         self._check_not_inside_own()
         deadline = self._waiting.boottime() + self.busy_wait
-        with self._connected() as connection:
+        with self._connected() if alembic else self._wired() as connection:
             while True:
                 try:
                     with self._ways.writing(self._on_wait):
@@ -152,7 +146,7 @@ class Database:
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)
 
-    def _once(self, connection: Connection, work: Callable[[Transaction], T], durable: bool) -> T:
+    def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
         self._ways.begin_write(connection, durable)
         try:
             result = work(Transaction(connection, self._ways, self._clock))
@@ -165,7 +159,7 @@ class Database:
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction that reads one snapshot and takes no write lock."""
         deadline = self._waiting.boottime() + self.busy_wait
-        with self._connected() as connection:
+        with self._wired() as connection:
             while True:
                 try:
                     self._ways.begin_read(connection)
@@ -181,7 +175,7 @@ class Database:
         It is given the clock's time as `now`; errors are those of `write`.
         """
         deadline = self._waiting.boottime() + self.busy_wait
-        with self._connected() as connection:
+        with self._wired() as connection:
             while True:
                 try:
                     connection.begin()
@@ -295,13 +289,25 @@ class Database:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
+        """Give one of SQLAlchemy's connections."""
+        with self._open(self._engine.connect) as connection:
+            yield connection
+
+    @contextmanager
+    def _wired(self) -> Iterator[Wire]:
+        """Give a connection without SQLAlchemy's layer."""
+        with self._open(lambda: Wire(self._engine)) as connection:
+            yield connection
+
+    @contextmanager
+    def _open(self, connect: Callable[[], C]) -> Iterator[C]:
         if self._forked_in_transaction:
             raise DatabaseError(
                 f"{self.shown}: this process was forked while a transaction was open (or the fleet is in memory): "
                 "open the fleet anew in the child"
             )
         try:
-            connection = self._engine.connect()
+            connection = connect()
         except FleetError:
             raise
         except Exception as error:
@@ -311,7 +317,7 @@ class Database:
         finally:
             connection.close()
 
-    def _wait_or_raise(self, connection: Connection, error: Exception, deadline: float) -> None:
+    def _wait_or_raise(self, connection: Connection | Wire, error: Exception, deadline: float) -> None:
         _roll_back(connection)
         if not self._ways.is_busy(error):
             told = self._told(error)
@@ -331,6 +337,10 @@ class Database:
             return error
         return self._ways.explain(original(error)) or error
 
+    def acquaint(self) -> None:
+        """Let the engine learn what it asks its driver at the first connection, without the database."""
+        self._ways.acquaint(self._engine)
+
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
@@ -343,7 +353,8 @@ class Database:
         pool: Any = self._engine.pool
         in_use = pool.checkedout() if hasattr(pool, "checkedout") else 0
         self._child_is_barred = self._ways.shares_memory or in_use > 0
-        if not self._child_is_barred:
+        idle = pool.checkedin() if hasattr(pool, "checkedin") else 1
+        if idle and not self._child_is_barred:
             self._engine.dispose()
 
     def _after_fork_in_child(self) -> None:
@@ -357,7 +368,7 @@ def original(error: BaseException) -> BaseException:
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
-def _roll_back(connection: Connection) -> None:
+def _roll_back(connection: Connection | Wire) -> None:
     try:
         connection.rollback()
     except Exception:

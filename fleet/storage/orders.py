@@ -19,10 +19,11 @@ _COLUMNS = """command_id, worker_id, incarnation, kind, arguments_json, status, 
     taken_at, finished_at, reply_json, error_code, error_message"""
 _GIVE_TEXT = f"""
     INSERT INTO worker_command (worker_id, incarnation, kind, arguments_json, status, created_at, expires_at)
-    SELECT w.worker_id, w.incarnation, :kind, {{arguments}}, 'pending', {{now}}, {{expires}} FROM worker_registry w
+    SELECT w.worker_id, w.incarnation, CAST(:kind AS VARCHAR), {{arguments}}, 'pending', {{now}}, {{expires}}
+    FROM worker_registry w
     WHERE w.worker_id = :worker AND w.incarnation = :incarnation AND w.status = 'active'
         AND NOT EXISTS (SELECT 1 FROM worker_command c
-            WHERE c.worker_id = :worker AND c.kind = :kind AND c.created_at > :cooled)
+            WHERE c.worker_id = :worker AND c.kind = CAST(:kind AS VARCHAR) AND c.created_at > :cooled)
     ON CONFLICT DO NOTHING
     RETURNING {_COLUMNS}
     """

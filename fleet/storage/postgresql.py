@@ -14,8 +14,10 @@ from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
 from fleet.storage.database import original
-from fleet.storage.sql import Runner
+from fleet.storage.sql import Runner, Statement
+from fleet.storage.wire import Wire
 
+_CLOCK = Statement("SELECT clock_timestamp()")
 _UNIQUE_VIOLATION = "23505"
 _RUN_AGAIN = {"40001", "40P01", "55P03"}
 """serialization_failure, deadlock_detected, lock_not_available."""
@@ -52,15 +54,11 @@ class PostgresqlWays:
         event.listen(engine, "connect", _prepare)
         return engine
 
-    def rehearsing(self) -> AbstractContextManager[bool]:
-        """Return that there is nothing to rehearse on: a server is a server."""
-        return nullcontext(False)
-
     def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
         """Return nothing to wait for: rows are locked one by one."""
         return nullcontext()
 
-    def begin_write(self, connection: Connection, durable: bool) -> None:
+    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Open a transaction; one that may be repeated need not wait for the disk."""
         if self._read_only:
             raise DatabaseError(f"{self.shown} was opened read-only")
@@ -71,14 +69,14 @@ class PostgresqlWays:
         else:
             connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
 
-    def begin_read(self, connection: Connection) -> None:
+    def begin_read(self, connection: Connection | Wire) -> None:
         """Open a transaction in which every statement sees the same snapshot."""
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
     def now(self, runner: Runner, clock: Clock) -> datetime:
         """Return the server's time: hosts need not agree about theirs."""
-        row = runner.connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
-        return truncated(row.astimezone(UTC))
+        moment = runner.value(_CLOCK)
+        return truncated(moment.astimezone(UTC))
 
     def is_busy(self, error: BaseException) -> bool:
         """Return whether the transaction lost a race and may be run again."""
@@ -99,6 +97,9 @@ class PostgresqlWays:
 
     def close(self) -> None:
         """Nothing is held besides the engine."""
+
+    def acquaint(self, engine: Engine) -> None:
+        """There is no driver without a server."""
 
     def after_fork(self) -> None:
         """Nothing is shared besides the engine."""

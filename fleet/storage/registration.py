@@ -40,10 +40,10 @@ _INSERT = Statement(
     INSERT INTO worker_registry (worker_id, incarnation, pool, status, started_at, last_heartbeat,
         heartbeat_interval_seconds, lease_seconds, lease_expires_at, slots, host, boot_id, pid_namespace, pid,
         pid_start_ticks, group_id, adapter_id, capabilities_json, queues_json, handlers_json, version, log_path,
-        metadata_json, resources_json, idle_since)
+        resources_json, metadata_json, idle_since)
     VALUES (:worker, :incarnation, :pool, 'active', :now, :now, :heartbeat, :lease, :expires, :slots, :host, :boot_id,
         :pid_namespace, :pid, :pid_start_ticks, :group_id, :adapter_id, :capabilities, :queues, :handlers, :version,
-        :log_path, :metadata, :resources, :now)
+        :log_path, :resources, :metadata, :now)
     ON CONFLICT (worker_id) DO NOTHING
     """
 )
@@ -271,8 +271,8 @@ def _insert_values(transaction: Transaction, registration: WorkerRegistration) -
         "handlers": json.dumps(sorted(registration.handlers)),
         "version": registration.version,
         "log_path": registration.log_path,
+        "resources": None if registration.resources is None else dumps(dict(registration.resources)),
         "metadata": dumps(dict(registration.metadata)),
-        "resources": dumps(dict(registration.resources)),
     }
 
 

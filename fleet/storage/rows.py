@@ -80,8 +80,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 WORKER_COLUMNS = f"""worker_id, incarnation, pool, status, started_at, last_heartbeat, heartbeat_interval_seconds,
     lease_seconds, lease_expires_at, current_task_id, slots, {PROCESS}, group_id, adapter_id, capabilities_json,
     queues_json, handlers_json, version, metadata_json, tasks_done, tasks_failed, idle_since, paused, terminating_at,
-    drain_deadline_at, stopped_at, stop_reason, log_path, resources_json, health,
-    health_json"""
+    drain_deadline_at, stopped_at, stop_reason, log_path, health, health_json"""
 
 
 def worker_of(row: Row) -> WorkerRecord:
@@ -115,7 +114,6 @@ def worker_of(row: Row) -> WorkerRecord:
         version=row["version"],
         log_path=row["log_path"],
         metadata=mapping(row["metadata_json"]),
-        resources=mapping(row["resources_json"]),
         health=row["health"],
         health_checks=mapping(row["health_json"]),
     )

@@ -117,7 +117,7 @@ def upgrade(database: Database, revision: str = "head", *, force: bool = False) 
         _run(lambda command, config: command.upgrade(config, revision), transaction)
         return True
 
-    return database.write(step, durable=True)
+    return database.write(step, durable=True, alembic=True)
 
 
 def _check_upgradable(transaction: Transaction, shown: str, version: str, force: bool) -> None:
@@ -136,7 +136,9 @@ def _check_upgradable(transaction: Transaction, shown: str, version: str, force:
 def downgrade(database: Database, revision: str) -> None:
     """Take the schema back to `revision` (`base` removes every table), in one transaction."""
     database.write(
-        lambda transaction: _run(lambda command, config: command.downgrade(config, revision), transaction), durable=True
+        lambda transaction: _run(lambda command, config: command.downgrade(config, revision), transaction),
+        durable=True,
+        alembic=True,
     )
 
 

@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,8 +20,8 @@ from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseError
 from fleet.storage.database import original
 from fleet.storage.gate import WriterGate
-from fleet.storage.joining import driver_of
 from fleet.storage.sql import Runner
+from fleet.storage.wire import Wire
 
 BUSY_TIMEOUT_MS = 10
 """Alike on every connection. Short: who waits longer comes back to Python, where waiting is fair and seen."""
@@ -50,7 +49,7 @@ class SqliteWays:
         self.shares_memory = path is None
         self.one_writer = True
         self._read_only = read_only
-        self._rehearsing = False
+        self._acquainting = False
         self._gate = WriterGate(_beside(self.path, "-lock"), self.path) if self.path and not read_only else None
 
     def engine(self) -> Engine:
@@ -61,8 +60,17 @@ class SqliteWays:
             "sqlite://", creator=self._connect, poolclass=QueuePool, pool_size=2, max_overflow=30, pool_timeout=30
         )
 
+    def acquaint(self, engine: Engine) -> None:
+        """Let an engine meet its driver on a database in memory."""
+        self._acquainting = True
+        try:
+            engine.connect().close()
+            engine.dispose()
+        finally:
+            self._acquainting = False
+
     def _connect(self) -> sqlite3.Connection:
-        if self.path is None or self._rehearsing:
+        if self.path is None or self._acquainting:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA foreign_keys=ON")
             connection.text_factory = _text
@@ -91,34 +99,21 @@ class SqliteWays:
         idle = not log.exists() or log.stat().st_size == 0
         return "immutable=1" if idle and not os.access(path.parent, os.W_OK) else "mode=ro"
 
-    @contextmanager
-    def rehearsing(self) -> Iterator[bool]:
-        """Connect to memory in place of the file for the block."""
-        self._rehearsing = True
-        try:
-            yield True
-        finally:
-            self._rehearsing = False
-
     def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
         """Return this process's turn among the local writers."""
         return self._gate.turn(on_wait) if self._gate else nullcontext()
 
-    def begin_write(self, connection: Connection, durable: bool) -> None:
+    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Take the write lock before anything is read; choose how hard the commit is pressed to disk."""
         level = "FULL" if durable else "NORMAL"
-        driver = driver_of(connection)
         if self.path is not None and connection.info.get("synchronous") != level:
-            driver.execute(f"PRAGMA synchronous={level}")
+            connection.exec_driver_sql(f"PRAGMA synchronous={level}")
             connection.info["synchronous"] = level
-        # SQLAlchemy keeps count of the transaction, and would take ten times as long to say BEGIN.
-        connection.begin()
-        driver.execute("BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def begin_read(self, connection: Connection) -> None:
+    def begin_read(self, connection: Connection | Wire) -> None:
         """Open a deferred transaction: its first read takes the snapshot."""
-        connection.begin()
-        driver_of(connection).execute("BEGIN")
+        connection.exec_driver_sql("BEGIN")
 
     def now(self, runner: Runner, clock: Clock) -> datetime:
         """Return the host's time."""
@@ -296,9 +291,8 @@ def check_file(path: Path, read_only: bool) -> None:
         )
 
 
-@cache
 def _filesystem_of(path: Path) -> str:
-    """Return the type of the file system that holds `path`, "" where unknown; looked up once in a process."""
+    """Return the type of the file system that holds `path`, "" where unknown."""
     best, kind = "", ""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()

@@ -31,14 +31,12 @@ class SqlStorage:
         database: an open database whose schema has been checked.
         location: where it is.
         clock: the time for SQLite.
-
-    Attributes:
         created: whether opening it has made the tables, in a file or on a server.
     """
 
-    def __init__(self, database: Database, location: Location, clock: Clock) -> None:
+    def __init__(self, database: Database, location: Location, clock: Clock, created: bool = False) -> None:
         self.database = database
-        self.created = False
+        self.created = created
         self._location = location
         self._clock = clock
         self.registry = SqlRegistration(database)
@@ -50,27 +48,12 @@ class SqlStorage:
         self.orders = SqlWorkerOrders(database)
 
     @classmethod
-    def open(
-        cls,
-        location: Location,
-        *,
-        create: bool,
-        adopt: bool,
-        read_only: bool,
-        clock: Clock,
-        ready: SqlStorage | None = None,
-    ) -> SqlStorage:
-        """Open a database and check its schema; see `wiring.open_storage`.
-
-        Args:
-            location: where it is.
-            create, adopt, read_only, clock: as there.
-            ready: made for that location before, and not used yet.
-        """
+    def open(cls, location: Location, *, create: bool, adopt: bool, read_only: bool, clock: Clock) -> SqlStorage:
+        """Open a database and check its schema; see `wiring.open_storage`."""
         if location.path is not None:
             _prepare_file(location.path, create, read_only)
-        storage = ready or cls(cls.database_at(location, read_only=read_only, clock=clock), location, clock)
-        database, in_memory = storage.database, location.url == "sqlite://"
+        database = cls.database_at(location, read_only=read_only, clock=clock)
+        in_memory = location.url == "sqlite://"
         try:
             # A database in memory is always new; any other is made only where that was asked for.
             made = (create or in_memory) and schema.make(database, adopt)
@@ -78,8 +61,29 @@ class SqlStorage:
         except BaseException:
             database.close()
             raise
-        storage.created = made and not in_memory
-        return storage
+        return cls(database, location, clock, made and not in_memory)
+
+    @classmethod
+    def prepared(cls, location: Location) -> Callable[[], SqlStorage]:
+        """Return what opens the existing database at `location` once; nothing is connected before.
+
+        The file's place was checked by whoever made or opened it first.
+        """
+        clock = SystemClock()
+        database = cls.database_at(location, clock=clock)
+        database.acquaint()
+
+        def open() -> SqlStorage:
+            if location.path is not None and not location.path.exists():
+                raise _missing(location.path)
+            try:
+                schema.check(database)
+            except BaseException:
+                database.close()
+                raise
+            return cls(database, location, clock)
+
+        return open
 
     @classmethod
     def database_at(cls, location: Location, *, read_only: bool = False, clock: Clock | None = None) -> Database:
@@ -94,11 +98,6 @@ class SqlStorage:
     def url(self) -> str:
         """The database's URL without a password."""
         return self._location.shown
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the database's file lies."""
-        return None if self._location.path is None else self._location.path.parent
 
     @property
     def tolerates_slow_writes(self) -> bool:
@@ -147,6 +146,10 @@ def _prepare_file(path: Path, create: bool, read_only: bool) -> None:
     check_library()
     if not path.exists():
         if not create or read_only:
-            raise DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")
+            raise _missing(path)
         create_file(path)
     check_file(path, read_only)
+
+
+def _missing(path: Path) -> DatabaseMissing:
+    return DatabaseMissing(f"{path} does not exist: give the database's path, or make it with `fleet init`")

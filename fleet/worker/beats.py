@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet import process
-from fleet.clock import SystemClock
 from fleet.domain.execution import Fence
 from fleet.domain.worker import Beat, BeatReply, WorkerStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
-from fleet.worker.metrics import Meter
+from fleet.worker.metrics import Metrics
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Channels
 from fleet.worker.record import Reading, Running, nanoseconds, now_ns
@@ -58,7 +57,7 @@ class _Member:
     slot: Slot
     reading: Reading
 
-    def beat(self, metrics: Mapping[str, Any]) -> Beat:
+    def beat(self, metrics: Mapping[str, Any] | None) -> Beat:
         reading = self.reading
         executing = reading.executing
         return Beat(
@@ -81,14 +80,17 @@ class Heartbeats:
         board: the group's shared memory.
         channels: the group's descriptors.
         storage: the store.
+        metrics: measures the workers.
     """
 
-    def __init__(self, settings: WorkerSettings, board: Board, channels: Channels, storage: Storage) -> None:
+    def __init__(
+        self, settings: WorkerSettings, board: Board, channels: Channels, storage: Storage, metrics: Metrics
+    ) -> None:
+        self._metrics = metrics
         self._settings = settings
         self._board = board
         self._channels = channels
         self._storage = storage
-        self._meter = Meter(settings, storage.folder, SystemClock())
         self._reading = False
         self._read_again_at = 0
         self._failing = False
@@ -100,13 +102,12 @@ class Heartbeats:
             False when the beats could not be written: try again soon.
         """
         members = self._living()
+        measured = self._measured(members)
         asked = now_ns()
         try:
             reach("keeper.beat")
-            self._meter.look()
-            replies = self._storage.registry.beat(
-                [member.beat(self._meter.measure(member.number, member.reading)) for member in members]
-            )
+            beats = [member.beat(measured.get(member.reading.incarnation)) for member in members]
+            replies = self._storage.registry.beat(beats)
         except TROUBLE as error:
             self._failed(error)
             self._believe_what_can_be_read(members)
@@ -117,6 +118,14 @@ class Heartbeats:
         for member, reply in zip(members, replies, strict=True):
             self._apply(member, reply, asked)
         return True
+
+    def _measured(self, members: Sequence[_Member]) -> Mapping[str, Mapping[str, Any]]:
+        try:
+            return self._metrics.measure([member.reading for member in members])
+        except Exception:
+            # Whatever a host says of itself, no beat is lost over it.
+            _log.exception("the workers could not be measured")
+            return {}
 
     def _living(self) -> list[_Member]:
         now = now_ns()

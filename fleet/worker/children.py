@@ -67,6 +67,7 @@ def keep(group: Group, link: Link, known: bool, handlers: frozenset[str]) -> int
         group.resources.open_storage,
         handlers,
         known,
+        group.resources.disk,
     ).run()
 
 

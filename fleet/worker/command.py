@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 from typing import IO
@@ -92,7 +92,7 @@ def execute(order: Order, output: Output, stop: Callable[[], Stop | None]) -> En
                 running.end(Stop(StopReason.CLAIM_LOST, boottime()))
                 raise
             listener.read_the_rest()
-            code, peak = _status(child)
+            code, peak = listener.status
         return Ended(
             code=code if code is None or code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
@@ -132,13 +132,12 @@ def _started(order: Order) -> Iterator[subprocess.Popen[bytes]]:
             child.stdout.close()
 
 
-def _status(child: subprocess.Popen[bytes]) -> tuple[int | None, int]:
-    """Return the exit code (negative: a signal; None: unknown) and the peak memory in KiB."""
+def _collected(pid: int) -> tuple[int | None, int]:
     try:
-        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        _, status, usage = os.wait4(pid, 0)
     except ChildProcessError:
         return None, 0
-    return (os.waitstatus_to_exitcode(status), usage.ru_maxrss) if pid else (None, 0)
+    return os.waitstatus_to_exitcode(status), usage.ru_maxrss
 
 
 class _Listener:
@@ -146,16 +145,19 @@ class _Listener:
 
     Attributes:
         shell_ended: whether that has come.
+        status: its exit code (negative: a signal; None: unknown), and the peak memory in KiB.
     """
 
     def __init__(self, child: subprocess.Popen[bytes], output: Output) -> None:
         assert child.stdout is not None
+        self._child = child
         self._pipe: IO[bytes] = child.stdout
         self._output = output
         self._shell = os.pidfd_open(child.pid)
         self._poll = select.poll()
         self._open = True
         self.shell_ended = False
+        self.status: tuple[int | None, int] = (None, 0)
         os.set_blocking(self._pipe.fileno(), False)
         for descriptor in (self._pipe.fileno(), self._shell):
             self._poll.register(descriptor, select.POLLIN)
@@ -172,6 +174,8 @@ class _Listener:
             if descriptor == self._shell:
                 self._poll.unregister(descriptor)
                 self.shell_ended = True
+                # At once: who has no child left has nothing to look for.
+                self.status = _collected(self._child.pid)
             else:
                 self._read()
 
@@ -237,6 +241,5 @@ class _Running:
                 ask(seen for seen in left if seen.pid not in asked)
                 asked.update(seen.pid for seen in left)
             self._listener.listen(_ENDING_TICK)
-        with suppress(OSError):
-            self._listener.listen(0.0)
+        self._listener.listen(0.0)
         return []

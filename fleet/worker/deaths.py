@@ -51,6 +51,8 @@ def failure_of(death: Death) -> Finish | None:
 def _kind(death: Death) -> str:
     if death.reason == Reason.TIMEOUT:
         return "timeout"
+    if death.out_of_memory:
+        return "out_of_memory"
     return "exited" if death.signal is None else "killed"
 
 
@@ -81,13 +83,10 @@ def _manner(death: Death) -> str:
     if death.signal is None:
         return f"exited with code {death.exit_code} after {format_seconds(death.seconds)}, {memory}"
     name = _signal_name(death.signal)
-    return f"died of signal {death.signal} ({name}), {memory}{_cause(death)}"
-
-
-def _cause(death: Death) -> str:
+    hint = "; the kernel does this when memory runs out" if death.signal == signal.SIGKILL else ""
     if death.out_of_memory:
-        return ": out of memory: the kernel killed it at the limit of its control group"
-    return "; the kernel does this when memory runs out" if death.signal == signal.SIGKILL else ""
+        hint = ": the kernel killed it because memory ran out"
+    return f"died of signal {death.signal} ({name}), {memory}{hint}"
 
 
 def _signal_name(number: int) -> str:

@@ -27,6 +27,9 @@ CLAIM_VARIABLE = "FLEET_CLAIM"
 ENDING_TIME = 1.5
 """Seconds in which a process must have died of SIGKILL, or is given up."""
 
+SCANS = 3
+"""Looks at the processes of the host that must find nobody."""
+
 _log = logging.getLogger("fleet.worker")
 _lock = threading.Lock()
 _adopters = 0
@@ -82,7 +85,13 @@ class Descendants:
 
     def living(self) -> list[Sighting]:
         """Return those that live, and collect those that this process has adopted and that have ended."""
-        return [] if _childless() else list(self._living())
+        for _ in range(SCANS):
+            if _childless():
+                break
+            # A child of one that ended while it was looked for may have begun behind the look.
+            if found := list(self._living()):
+                return found
+        return []
 
     def _living(self) -> Iterator[Sighting]:
         children = _by_parent(process.sightings().values())
@@ -90,14 +99,14 @@ class Descendants:
         while waiting:
             seen, inherited = waiting.pop()
             owned = inherited or self._is_own(seen)
-            if not seen.lives:
-                self._collect(seen, owned)
-            elif not owned:
-                waiting += [(child, False) for child in children.get(seen.pid, ())]
-            elif not is_worker_group(seen.pid):
+            if owned and seen.lives and is_worker_group(seen.pid):
+                continue
+            waiting += [(child, owned) for child in children.get(seen.pid, ())]
+            if owned and seen.lives:
                 self._known.add((seen.pid, seen.start_ticks))
-                waiting += [(child, True) for child in children.get(seen.pid, ())]
                 yield seen
+            elif owned:
+                self._collect(seen.pid)
 
     def _is_own(self, seen: Sighting) -> bool:
         if seen.session == self._leader or (seen.pid, seen.start_ticks) in self._known:
@@ -106,10 +115,11 @@ class Descendants:
             return seen.parent == os.getpid() and seen.pid not in self._others
         return _claim_of(seen) == self._claim
 
-    def _collect(self, seen: Sighting, owned: bool) -> None:
-        if owned and seen.parent == os.getpid() and seen.pid != self._leader:
+    def _collect(self, pid: int) -> None:
+        if pid != self._leader:
+            # Where it is not ours, its own parent collects it, or we do once that has ended.
             with suppress(ChildProcessError):
-                os.waitpid(seen.pid, os.WNOHANG)
+                os.waitpid(pid, os.WNOHANG)
 
 
 def _by_parent(seen: Iterable[Sighting]) -> Mapping[int, list[Sighting]]:

@@ -13,7 +13,7 @@ from fleet.clock import Clock
 from fleet.domain.worker import WorkerRegistration
 from fleet.errors import WorkerIdTaken
 from fleet.storage.interfaces import Storage
-from fleet.worker.metrics import resources
+from fleet.worker.metrics import facts
 from fleet.worker.settings import WorkerSettings
 
 _LOOK_AGAIN = 0.5
@@ -42,7 +42,7 @@ def registration(settings: WorkerSettings, slot: int, incarnation: str, handlers
         handlers=tuple(sorted(handlers)),
         version=fleet.__version__,
         log_path=settings.log_path,
-        resources=resources(settings),
+        resources=facts(settings.max_memory_mb),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleet.domain.liveness import ProcessIdentity
 from fleet.storage.interfaces import Storage
@@ -21,12 +22,14 @@ class Resources:
         open_storage: opens the database; makes a missing one if told so.
         load: imports the task modules and returns all handlers by name.
         preload: imports what every process needs, so that forked ones share it.
+        disk: a directory of the file system where the database, or at least the log, lies.
         environment: variables by which a spawned process finds the same database.
     """
 
     open_storage: Callable[[bool], Storage]
     load: Callable[[], Mapping[str, Handler]]
     preload: Callable[[], None]
+    disk: Path
     environment: Mapping[str, str]
 
 

@@ -6,6 +6,7 @@ import logging
 import random
 import select
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from fleet.clock import SystemClock, boottime
 from fleet.domain.group import LIVE_GROUPS, GroupOrders
@@ -19,6 +20,7 @@ from fleet.worker.contact import introduce
 from fleet.worker.duties import Duties
 from fleet.worker.errands import Errands
 from fleet.worker.glances import Glances
+from fleet.worker.metrics import Metrics
 from fleet.worker.patience import TROUBLE, patiently
 from fleet.worker.protocol import Channels, Link
 from fleet.worker.record import now_ns
@@ -44,6 +46,7 @@ class Keeper:
         open_storage: opens the database; makes a missing one where the argument says so.
         handlers: names of what the group's workers execute.
         known: whether the group is in the database already: a former keeper has said so.
+        disk: a directory of the file system that the group cannot do without.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class Keeper:
         open_storage: Callable[[bool], Storage],
         handlers: frozenset[str],
         known: bool,
+        disk: Path,
     ) -> None:
+        self._disk = disk
         self._settings = settings
         self._board = board
         self._channels = channels
@@ -109,7 +114,8 @@ class Keeper:
         settings = self._settings
         lanes = LearnedLanes(settings.offer(0, dict.fromkeys(self._handlers)), weighted=False)
         self._watch = watch
-        self._beats = Heartbeats(settings, self._board, self._channels, self._storage)
+        metrics = Metrics(self._disk, settings.max_memory_mb, inherits=self._known)
+        self._beats = Heartbeats(settings, self._board, self._channels, self._storage, metrics)
         self._batches = BatchWatch(settings, self._board, self._storage.queue)
         self._errands = Errands(settings, self._board, self._channels, self._storage)
         self._glances = Glances(settings, self._board, self._storage)

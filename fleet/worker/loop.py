@@ -101,16 +101,20 @@ class Worker:
         self._orders.listen(on_parent_gone=self._runner.supervisor_gone)
         self._storage.on_wait(self._slot.beats)
         try:
-            self._register()
-            while self._ending is Ending.NONE or self._runner.in_flight:
-                self._runner.run(self._claim() or self._wait_for_work())
-            return self._leave()
+            return self.live()
         except TROUBLE as error:
             self._runner.abandon()
             _log.error("giving up: %s", error)
             return EXIT_TROUBLE
         finally:
             self._storage.close()
+
+    def live(self) -> int:
+        """Register, execute what there is until told to end, and leave; return the exit code."""
+        self._register()
+        while self._ending is Ending.NONE or self._runner.in_flight:
+            self._runner.run(self._claim() or self._wait_for_work())
+        return self._leave()
 
     def _register(self) -> None:
         if not self._member.enrol(self._wanted):

@@ -1,224 +1,156 @@
-"""What workers use, measured by their keeper at each beat; whatever cannot be measured is left out, and fails nothing.
-
-Host figures are read once for all workers of a beat.
-"""
+"""What a worker uses of its host, measured by its keeper at each beat: cheap enough to be always on."""
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from fleet import process
-from fleet.cgroup import mebibytes, memory_group
-from fleet.clock import Clock, boottime
+from fleet.cgroup import MIB, memory_group
+from fleet.clock import SystemClock, boottime
 from fleet.worker.record import Reading
-from fleet.worker.settings import WorkerSettings
 
-WINDOW = 600.0
-"""Seconds over which done and failed tasks are told."""
+RECENT = 600.0
+"""Seconds that count as lately: what was done and failed in them is told with each beat."""
 
-_TICK = os.sysconf("SC_CLK_TCK")
-_PROC = Path("/proc")
-
-
-@dataclass(slots=True)
-class _Sample:
-    at: float
-    done: int
-    failed: int
+_KEPT = 120
+"""Points of the past that are kept for that: one for each 5 s."""
 
 
-@dataclass(slots=True)
-class _Life:
-    """What is remembered of one worker process between two beats; times in boot seconds."""
+@dataclass
+class _Past:
+    """What was seen of one life of a worker before.
 
-    pid: int
-    born_at: float
-    process: psutil.Process | None = None
-    cpu: tuple[float, float] | None = None
-    samples: deque[_Sample] = field(default_factory=deque)
+    Attributes:
+        process: its process.
+        measured_at: when CPU time was read last, in boot seconds.
+        cpu_seconds: what it was then.
+        counts: (boot seconds, done, failed) at earlier beats, oldest first.
+    """
+
+    process: psutil.Process
+    measured_at: float | None = None
+    cpu_seconds: float = 0.0
+    counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
-class Meter:
+class Metrics:
     """Measures the workers of a group.
 
     Args:
-        settings: the group's settings.
-        folder: where the database's file lies, None for a server: then the disk of the log, or of this process, counts.
-        clock: the time for rows.
+        disk: a directory of the file system whose free space counts.
+        max_memory_mb: the limit of a worker's memory that was asked for, None for none.
+        inherits: whether the workers that are there at first have worked before: what they did then is not lately.
     """
 
-    def __init__(self, settings: WorkerSettings, folder: Path | None, clock: Clock) -> None:
-        self._settings = settings
-        self._folder = folder or Path(settings.log_path or "log").absolute().parent
-        self._clock = clock
-        self._lives: dict[int, _Life] = {}
-        self._shared: dict[str, Any] = {}
-        self._now = boottime()
-        self._wall = clock.now()
+    def __init__(self, disk: Path, max_memory_mb: int | None, inherits: bool) -> None:
+        self._disk = disk
+        self._clock = SystemClock()
+        self._memory_limit_mb = memory_limit_mb(max_memory_mb)
+        self._inherits = inherits
+        self._past: dict[str, _Past] = {}
 
-    def look(self) -> None:
-        """Read what is the same for all workers: the time, the host, the limit."""
-        self._now, self._wall = boottime(), self._clock.now()
-        self._shared = {
-            "at": _stamp(self._wall),
-            **_measured("memory_limit_mb", lambda: memory_limit_mb(self._settings)),
-            "host": {**_load(), **_memory(), **_disk(self._folder)},
-        }
-
-    def measure(self, number: int, reading: Reading) -> Mapping[str, Any]:
-        """Return what one worker uses, with what `look` read.
+    def measure(self, readings: Iterable[Reading]) -> dict[str, dict[str, Any]]:
+        """Return what is to be told of each worker, by incarnation; what cannot be measured is left out.
 
         Args:
-            number: its slot.
-            reading: its record.
+            readings: the workers' records.
         """
-        life = self._life(number, reading)
-        return {**self._shared, **self._usage(life), **self._recent(life, reading), **self._task_since(reading)}
-
-    def _life(self, number: int, reading: Reading) -> _Life:
-        life = self._lives.get(number)
-        if life is None or life.pid != reading.pid:
-            life = self._lives[number] = _Life(reading.pid, _born_at(reading.pid, self._now))
-        return life
-
-    def _usage(self, life: _Life) -> dict[str, Any]:
-        try:
-            if life.process is None:
-                life.process = psutil.Process(life.pid)
-            seconds = _cpu_seconds(life.process)
-            found: dict[str, Any] = {"rss_mb": mebibytes(life.process.memory_info().rss)}
-        except (psutil.Error, OSError, ValueError):
-            return {}
-        before, life.cpu = life.cpu or (life.born_at, 0.0), (self._now, seconds)
-        if self._now > before[0]:
-            # What an orphan had used is lost with it, so the sum can be less than it was.
-            found["cpu_percent"] = round(100 * max(0.0, seconds - before[1]) / (self._now - before[0]), 1)
+        host, now = self._host(), self._clock.now()
+        past, self._past = self._past, {}
+        found = {
+            reading.incarnation: self._worker(reading, past.get(reading.incarnation), host, now) for reading in readings
+        }
+        self._inherits = False
         return found
 
-    def _recent(self, life: _Life, reading: Reading) -> dict[str, Any]:
-        samples = life.samples
-        if not samples:
-            # Counts of a younger process are all of the window; what an older one did before is not known to be recent.
-            young = self._now - life.born_at <= WINDOW
-            samples.append(_Sample(life.born_at, 0, 0) if young else _Sample(self._now, reading.done, reading.failed))
-        samples.append(_Sample(self._now, reading.done, reading.failed))
-        while len(samples) > 2 and samples[1].at <= self._now - WINDOW:
-            samples.popleft()
-        first = samples[0]
-        seconds = round(min(WINDOW, self._now - first.at), 1)
+    def _host(self) -> Mapping[str, Any]:
+        found: dict[str, Any] = {"cpus": os.cpu_count()}
+        try:
+            memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(self._disk))
+            found["load_1m"] = round(os.getloadavg()[0], 2)
+        except (OSError, psutil.Error):
+            return found
         return {
-            "recent": {"seconds": seconds, "done": reading.done - first.done, "failed": reading.failed - first.failed}
+            **found,
+            "memory_available_mb": round(memory.available / MIB),
+            "memory_total_mb": round(memory.total / MIB),
+            "disk_free_mb": round(disk.free / MIB),
+            "disk_free_percent": round(100.0 - disk.percent, 1),
         }
 
-    def _task_since(self, reading: Reading) -> dict[str, Any]:
-        if not reading.running:
-            return {"task_since": None}
-        ago = max(0.0, self._now - reading.running[0].started / 1e9)
-        return {"task_since": _stamp(self._wall - timedelta(seconds=ago))}
-
-
-def _stamp(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _measured(name: str, measure: Callable[[], Any]) -> dict[str, Any]:
-    """Return a figure under its name; nothing where it cannot be had, whatever is strange about this host."""
-    try:
-        return {name: measure()}
-    except Exception:
-        return {}
-
-
-def _born_at(pid: int, now: float) -> float:
-    """Return when a process was started, in boot seconds; `now` where that cannot be read."""
-    ticks = process.start_ticks(pid)
-    return now if ticks is None else min(now, ticks / _TICK)
-
-
-def _cpu_seconds(worker: psutil.Process) -> float:
-    """Return the CPU time of a worker, of its children that have ended, and of those that run."""
-    times = worker.cpu_times()
-    own = float(times.user + times.system + times.children_user + times.children_system)
-    return own + sum(_cpu_of(pid) for pid in _descendants(worker.pid))
-
-
-def _cpu_of(pid: int) -> float:
-    try:
-        times = psutil.Process(pid).cpu_times()
-        return float(times.user + times.system + times.children_user + times.children_system)
-    except (psutil.Error, OSError, ValueError):
-        return 0.0
-
-
-def _descendants(pid: int) -> list[int]:
-    """Return the children of a process's main thread, theirs included: to look at every process would cost too much."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
+    def _worker(self, reading: Reading, past: _Past | None, host: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+        found: dict[str, Any] = {"at": _text(now), "host": host, "memory_limit_mb": self._memory_limit_mb}
         try:
-            text = (_PROC / f"{parent}/task/{parent}/children").read_text()
-        except OSError:
-            continue
-        children = [int(child) for child in text.split()]
-        found += children
-        waiting += children
+            past = past or self._first(reading)
+            self._past[reading.incarnation] = past
+            found |= _used(past)
+        except (OSError, psutil.Error):
+            # It may just have ended; its death is told by others.
+            past = None
+        if past is not None:
+            found["recent"] = _recent(past, reading)
+        if reading.running:
+            since = timedelta(seconds=boottime() - reading.running[0].started / 1e9)
+            found["task_since"] = _text(now - since)
+        return found
+
+    def _first(self, reading: Reading) -> _Past:
+        past = _Past(psutil.Process(reading.pid))
+        past.counts.append((boottime(), reading.done, reading.failed) if self._inherits else (boottime(), 0, 0))
+        return past
+
+
+def _used(past: _Past) -> dict[str, Any]:
+    """Return memory, and the share of a CPU since the last time: children that have ended are in it."""
+    with past.process.oneshot():
+        times, memory = past.process.cpu_times(), past.process.memory_info()
+    now, seconds = boottime(), sum(times[:4])
+    before, past.measured_at = past.measured_at, now
+    used, past.cpu_seconds = seconds - past.cpu_seconds, seconds
+    found: dict[str, Any] = {"rss_mb": round(memory.rss / MIB, 1)}
+    if before is not None and now > before:
+        found["cpu_percent"] = round(max(0.0, used) / (now - before) * 100, 1)
     return found
 
 
-def _load() -> dict[str, Any]:
-    return {**_measured("load_1m", lambda: round(os.getloadavg()[0], 2)), **_measured("cpus", os.cpu_count)}
-
-
-def _memory() -> dict[str, Any]:
-    try:
-        memory = psutil.virtual_memory()
-        return {"memory_available_mb": mebibytes(memory.available), "memory_total_mb": mebibytes(memory.total)}
-    except Exception:
-        return {}
-
-
-def _disk(folder: Path) -> dict[str, Any]:
-    try:
-        disk = psutil.disk_usage(str(folder))
-        # What is kept for root is not free.
-        usable = disk.used + disk.free
-        percent = {"disk_free_percent": round(100 * disk.free / usable, 1)} if usable else {}
-        return {"disk_free_mb": mebibytes(disk.free), **percent}
-    except Exception:
-        return {}
-
-
-def memory_limit_mb(settings: WorkerSettings) -> float | None:
-    """Return how much memory a worker may have: the smaller of its own limit and its control group's, None for none."""
-    group = memory_group()
-    limit = group.limit() if group is not None else None
-    limits = [] if limit is None else [mebibytes(limit)]
-    return min(limits if settings.max_memory_mb is None else [*limits, float(settings.max_memory_mb)], default=None)
+def _recent(past: _Past, reading: Reading) -> dict[str, Any]:
+    now = boottime()
+    if now - past.counts[-1][0] >= RECENT / _KEPT:
+        past.counts.append((now, reading.done, reading.failed))
+    while len(past.counts) > 1 and now - past.counts[0][0] > RECENT:
+        past.counts.popleft()
+    _, done, failed = past.counts[0]
+    return {"seconds": RECENT, "done": reading.done - done, "failed": reading.failed - failed}
 
 
 @cache
-def host_facts() -> Mapping[str, Any]:
-    """Return what does not change while a worker lives: CPUs, memory, Python, platform."""
-    system = os.uname()
+def facts(max_memory_mb: int | None) -> dict[str, Any]:
+    """Return what does not change about this process's host, for the registration."""
     return {
-        **_measured("cpus", os.cpu_count),
-        **{name: value for name, value in _memory().items() if name == "memory_total_mb"},
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "platform": "-".join((system.sysname, system.release, system.machine)),
+        "cpus": os.cpu_count(),
+        "memory_total_mb": round(psutil.virtual_memory().total / MIB),
+        "memory_limit_mb": memory_limit_mb(max_memory_mb),
+        "python": platform.python_version(),
+        "platform": sys.platform,
     }
 
 
-def resources(settings: WorkerSettings) -> Mapping[str, Any]:
-    """Return what a worker has to work with, as it registers."""
-    return {**host_facts(), **_measured("memory_limit_mb", lambda: memory_limit_mb(settings))}
+def memory_limit_mb(asked_for: int | None) -> float | None:
+    """Return the smaller one of the limit that was asked for and the control group's, in MiB; None without any."""
+    group = memory_group()
+    limits = [asked_for, None if group is None else group.limit_mb]
+    return min((float(limit) for limit in limits if limit is not None), default=None)
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

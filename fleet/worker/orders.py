@@ -7,11 +7,12 @@ import select
 import signal
 from collections.abc import Callable
 
+from fleet.clock import boottime
 from fleet.domain.signals import StopReason
 from fleet.worker.alone import PARENT_GONE, ask_for_news_of_parent
 from fleet.worker.enforcement import CANCEL_GRACE
+from fleet.worker.memory import Memory
 from fleet.worker.record import Ending, nanoseconds, now_ns
-from fleet.worker.recycling import Service
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.shared import Slot
@@ -33,7 +34,8 @@ class Orders:
         self._slot = slot
         self._lifeline = lifeline
         self._wake = wake
-        self._service = Service(settings)
+        self._began = boottime()
+        self._memory = Memory(settings.max_memory_mb, settings.processes)
         self._signalled = False
         self._on_parent_gone: Callable[[], None] = lambda: None
         self.alone = False
@@ -105,7 +107,15 @@ class Orders:
         if self._signalled:
             # Nobody said that the group is to be smaller: the supervisor puts another worker into this place.
             return Ending.SIGNALLED
-        return Ending.RECYCLED if self._slot.replaced or self._service.is_over(executed) else Ending.NONE
+        return Ending.RECYCLED if self._slot.replaced or self._has_served(executed) else Ending.NONE
+
+    def _has_served(self, executed: int) -> bool:
+        settings = self._settings
+        return (
+            (settings.max_tasks is not None and executed >= settings.max_tasks)
+            or (settings.max_age is not None and boottime() - self._began >= settings.max_age)
+            or (executed > 0 and self._memory.is_too_much())
+        )
 
     def _lifeline_ended(self) -> bool:
         return _readable([self._lifeline], 0.0)

@@ -100,8 +100,8 @@ class Death:
         seconds: how long it had been executing that.
         timeout: the execution's timeout in seconds, 0 for none.
         retry_in: seconds until the next attempt; None when it was the last.
-        out_of_memory: whether the kernel has killed it, because its control group's memory ran out.
         beside: how many more tasks it executed at that moment: they are given back uncounted.
+        out_of_memory: whether the kernel killed it for want of memory, for certain.
     """
 
     worker_id: str

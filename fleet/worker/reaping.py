@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.process import prctl
 from fleet.worker.enforcement import Verdict, kill_session
-from fleet.worker.protocol import Death
+from fleet.worker.protocol import Death, Reason
 from fleet.worker.record import now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.shared import Slot
@@ -41,7 +42,9 @@ class Exit:
 
 def adopt_orphans(adopting: bool = True) -> None:
     """Become the parent of descendants whose own parent dies (Linux), so that they are reaped; or cease to."""
-    prctl(_PR_SET_CHILD_SUBREAPER, int(adopting))
+    library = ctypes.CDLL(None)
+    if hasattr(library, "prctl"):
+        library.prctl(_PR_SET_CHILD_SUBREAPER, int(adopting), 0, 0, 0)
 
 
 def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:
@@ -67,7 +70,7 @@ def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:
         yield Exit(pid, code if code >= 0 else None, -code if code < 0 else None, usage.ru_maxrss)
 
 
-def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, out_of_memory: bool = False) -> Death:
+def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, *, out_of_memory: bool = False) -> Death:
     """Return what is to be written of a worker's death: its record names the one task that it is charged to.
 
     Of several that were executed at once, only one that was judged for itself is known.
@@ -77,7 +80,7 @@ def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, out_of_me
         slot: its record, left as it was when it died.
         verdict: why it died.
         ended: how its process ended.
-        out_of_memory: whether the kernel has killed it, because its control group's memory ran out.
+        out_of_memory: whether the kernel has killed a process here for want of memory since the last death.
     """
     seat = slot.seats[verdict.seat] if verdict.seat is not None else _only(slot.executing)
     return Death(
@@ -87,7 +90,7 @@ def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, out_of_me
         exit_code=ended.code,
         signal=ended.signal,
         peak_kb=ended.peak_kb,
-        out_of_memory=out_of_memory,
+        out_of_memory=out_of_memory and verdict.reason is Reason.CRASH and ended.signal == signal.SIGKILL,
         beside=max(0, len(slot.executing) - 1),
         **({} if seat is None else _execution(seat)),
     )

@@ -9,13 +9,12 @@ import signal
 import uuid
 from collections.abc import Callable
 
-from fleet.cgroup import memory_group
+from fleet.cgroup import out_of_memory_kills
 from fleet.clock import SystemClock, boottime
 from fleet.worker.children import Launcher
 from fleet.worker.descendants import end_commands_of
 from fleet.worker.enforcement import Verdict, interruption, kill_if, next_timeout, verdict
 from fleet.worker.group import Group
-from fleet.worker.kernel_kills import KernelKills
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
 from fleet.worker.protocol import Message, Reason
@@ -54,8 +53,8 @@ class Supervisor:
         self._signals = 0
         self._exit_code = 0
         self._over = False
+        self._kills = out_of_memory_kills()
         self._ticked_at = self._awake_since = boottime()
-        self._kernel_kills = KernelKills(memory_group(), self._clock)
         self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def parent_only(self) -> tuple[int, ...]:
@@ -93,7 +92,6 @@ class Supervisor:
         self._start_workers(launcher, now)
         self._enforce(now - self._awake_since)
         self._keeper.kill_if_stuck(now - self._awake_since)
-        self._kernel_kills.look()
         self._wait(self._until_next(now))
         self._ticked_at = boottime()
         self._hear_keeper()
@@ -174,20 +172,25 @@ class Supervisor:
             if self._settings.allow_shell:
                 # Before anybody can claim the task again, and before the place is filled.
                 end_commands_of(slot.incarnation, self._clock)
-            starved = reason is Reason.CRASH and self._kernel_kills.explain(ended)
-            death = autopsy(self._settings.worker_name(place.number), slot, sentence, ended, starved)
+            name = self._settings.worker_name(place.number)
+            death = autopsy(name, slot, sentence, ended, out_of_memory=self._memory_ran_out())
             self._keeper.report(death)
             if reason is Reason.CRASH:
                 _log.warning(
                     "worker %s (pid %d) %s, task %d",
                     death.worker_id,
                     ended.pid,
-                    f"{ended.manner}, out of memory" if starved else ended.manner,
+                    ended.manner,
                     death.task_id,
                     extra={"task_id": death.task_id or None},
                 )
         slot.phase = Phase.VACANT
         slot.idle = 0
+
+    def _memory_ran_out(self) -> bool:
+        """Return whether the kernel has killed a process here for want of memory since this was last asked."""
+        before, self._kills = self._kills, out_of_memory_kills()
+        return before is not None and self._kills is not None and self._kills > before
 
     # The keeper
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.domain.task import HandlerDefaults, TaskStatus
+from fleet.domain.task import SHELL_TASK, HandlerDefaults, TaskStatus
 from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command
 
@@ -246,6 +246,10 @@ def test_registered_task_is_known(fleet: Command, database: Storage) -> None:
         (("--from", "missing.jsonl"), "--from missing.jsonl: No such file"),
         (("--from", "."), "--from .: Is a directory"),
         (("--from", "-", "--payload", "{}"), "--payload does not go with --from"),
+        (("x", "--shell", "true"), "--shell stands in place of TASK and --payload: it does not go with TASK"),
+        (("--shell", "true", "--payload", "{}"), "it does not go with --payload"),
+        (("--shell", "true", "--from", "-"), "it does not go with --from"),
+        (("--shell", " "), "give the text of a command"),
         (("x", "--colour", "red"), "no such option: --colour"),
         (("x", "--dedupe-key", ""), "dedupe_key"),
         (("x", "--dedupe-scope", "shut"), "dedupe_scope 'shut': use open or waiting"),
@@ -284,3 +288,34 @@ def test_names_of_any_language_under_the_c_locale(process: Command, folder: Path
     assert done.document["ids"] == [1]
     shown = process("task", "show", 1, "--json", env=env).document
     assert (shown["payload"], shown["dedupe_key"]) == ({"name": "é漢"}, "ключ")
+
+
+def test_a_command_is_a_task_with_all_options(fleet: Command, database: Storage) -> None:
+    """`--shell CMD` stores the command as it is written, and takes the options of any task (PL08)."""
+    command = "echo '$(id)' \"; touch x\" é"
+    assert fleet("enqueue", "--shell", command, "--queue", "q", "--timeout", "5m", "--count", "2").code == 0
+    task = database.queue.get(2)
+    assert task is not None
+    assert (task.task, task.queue, task.timeout_seconds) == (SHELL_TASK, "q", 300.0)
+    assert json.loads(task.payload_json) == {"command": command}
+
+
+def test_a_line_may_be_a_command(fleet: Command, database: Storage, folder: Path) -> None:
+    """A line of --from says `shell` in place of task and payload; both together are refused with the line's number."""
+    lines = write_lines(folder / "jobs.jsonl", {"shell": "make a", "priority": 3}, {"task": "x"})
+    assert fleet("enqueue", "--from", str(lines)).code == 0
+    task = database.queue.get(1)
+    assert task is not None
+    assert (task.task, task.priority, json.loads(task.payload_json)) == (SHELL_TASK, 3, {"command": "make a"})
+    lines = write_lines(folder / "bad.jsonl", {"shell": "make a"}, {"shell": "make", "task": "x"})
+    fleet("enqueue", "--from", str(lines)).refused(2, "bad.jsonl line 2: shell stands in place of task and payload")
+    lines = write_lines(folder / "bad.jsonl", {"shell": ["make"]})
+    fleet("enqueue", "--from", str(lines)).refused(2, "bad.jsonl line 1: shell: give the text of a command")
+
+
+def test_enqueue_says_that_no_worker_may_execute_commands(fleet: Command, database: Storage) -> None:
+    """Without a worker that has --allow-shell a command is accepted with a warning, and refused with --strict."""
+    done = fleet("enqueue", "--shell", "true")
+    assert done.code == 0
+    assert "it stays pending until one is started with --allow-shell" in done.err
+    fleet("enqueue", "--shell", "true", "--strict").refused(2, "start one with --allow-shell, or leave out --strict")

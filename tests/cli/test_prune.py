@@ -12,7 +12,7 @@ from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command
 from tests.storage.samples import claim, enqueue_one, execute, finish, join, running_task, success
 
-KINDS = ("tasks", "workers", "ticks", "batches", "ledger")
+KINDS = ("tasks", "workers", "ticks", "batches", "ledger", "quarantines")
 
 
 def ended(storage: Storage, days: float = 0, waited: float = 0, **given: object) -> int:

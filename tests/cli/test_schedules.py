@@ -258,3 +258,13 @@ def test_only_adding_makes_a_database(fleet: Command, folder: Path, command: tup
     """The other commands make no file."""
     fleet("schedule", *command).refused(3, "does not exist")
     assert not (folder / "fleet.db").exists()
+
+
+def test_a_command_again_and_again(fleet: Command, database: Storage) -> None:
+    """`schedule add NAME --shell CMD` makes ticks of a command; TASK or --payload beside it, or nothing, is refused."""
+    assert fleet("schedule", "add", "s", "--shell", "make report", "--every", "5m").code == 0
+    assert (stored(database).task, stored(database).payload_json) == ("fleet.shell", '{"command":"make report"}')
+    for more in (("fleet.noop",), ("--payload", "{}")):
+        fleet("schedule", "add", "t", *more, "--shell", "true", "--every", "5m").refused(2, "--shell stands in place")
+    fleet("schedule", "add", "t", "--shell", "", "--every", "5m").refused(2, "give the text of a command")
+    fleet("schedule", "add", "t", "--every", "5m").refused(2, "name a task, or give --shell")

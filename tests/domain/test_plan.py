@@ -199,6 +199,55 @@ def test_draining_workers_are_neither_supply_nor_surplus() -> None:
     assert plan.draining == 1
 
 
+def quarantined(*workers: WorkerRecord) -> frozenset[tuple[str, str]]:
+    """Return that these workers are in quarantine."""
+    return frozenset((worker.worker_id, worker.incarnation) for worker in workers)
+
+
+def test_a_worker_in_quarantine_is_replaced_and_stays() -> None:
+    """Another is started for it; it keeps its place in its group, and is neither drained nor started again."""
+    group, members = a_running_group("g", 2)
+    world = replace(a_snapshot(fixed(2), (group,), members), quarantined=quarantined(members[0]))
+    plan = decide(world)
+    assert plan.starts == (StartGroup(NATIVE, 1),)
+    assert (plan.supply, plan.ready, plan.launching, plan.resizes, plan.drains) == (1, 1, 0, (), ())
+    assert "1 in quarantine: neither supply nor surplus (see fleet quarantine list)" in plan.reasons
+    replaced = after(world, plan)
+    assert decide(replaced).is_empty
+    released = decide(replace(replaced, quarantined=frozenset()))
+    assert released.supply == 3
+    assert not released.is_empty
+
+
+def test_a_loose_worker_in_quarantine_is_no_supply() -> None:
+    """A worker without a live group counts for nothing either while it is in quarantine."""
+    alone = a_worker("alone")
+    plan = decide(replace(a_snapshot(fixed(1), (), (alone,)), quarantined=quarantined(alone)))
+    assert (plan.starts, plan.supply, plan.drains) == ((StartGroup(NATIVE, 1),), 0, ())
+
+
+def test_a_smaller_target_spares_the_places_in_quarantine() -> None:
+    """When a group shrinks, the place of its worker in quarantine is not taken for that of one that claims."""
+    group, members = a_running_group("g", 3)
+    plan = decide(replace(a_snapshot(fixed(1), (group,), members), quarantined=quarantined(members[0])))
+    assert plan.resizes == (ResizeGroup("g", 3, 2),)
+    assert [worker.worker_id for worker in plan.drains] == ["g-1"]
+
+
+def test_where_nobody_is_wanted_those_in_quarantine_go_too() -> None:
+    """Scaled to zero, a pool keeps nobody for when its quarantine ends."""
+    group, members = a_running_group("g", 2)
+    plan = decide(replace(a_snapshot(fixed(0), (group,), members), quarantined=quarantined(members[0])))
+    assert plan.resizes == (ResizeGroup("g", 2, 0),)
+    assert {worker.worker_id for worker in plan.drains} == {"g-0", "g-1"}
+
+
+def test_a_target_that_is_missing_is_refused_like_one_that_is_no_number() -> None:
+    """A row of policy fixed without its number asks for nobody; it is refused with what to do."""
+    with pytest.raises(UsageError, match="pool default: its setting target_workers is missing: set it with"):
+        decide(a_snapshot(PoolSettings("fixed", {}, 1)))
+
+
 def test_members_of_a_stopping_group_are_draining() -> None:
     """A worker that registered while its group was told to stop is not taken for supply."""
     group = a_group("g", 0, GroupStatus.STOPPING)
@@ -363,7 +412,8 @@ def worlds(draw: st.DrawFn) -> Snapshot:
         max_launch_per_cycle=draw(st.integers(1, 20)),
     )
     dead_groups = frozenset(name for name in names if draw(st.integers(0, 4)) == 0)
-    return a_snapshot(wanted, groups, workers, dead, dead_groups)
+    held = frozenset((w.worker_id, w.incarnation) for w in workers if draw(st.integers(0, 4)) == 0)
+    return replace(a_snapshot(wanted, groups, workers, dead, dead_groups), quarantined=held)
 
 
 @settings(max_examples=300, deadline=None)

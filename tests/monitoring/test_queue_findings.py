@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from fleet.domain.snapshot import PoolSettings
-from fleet.domain.task import QueueCounts
+from fleet.domain.task import SHELL_TASK, QueueCounts
 from fleet.monitoring.findings import LARGE_FREE, LARGE_LOG
 from fleet.monitoring.sight import Sight, desired
 from fleet.monitoring.status import status_of
@@ -92,6 +92,17 @@ def test_a_target_that_is_no_number_is_a_problem(value: object) -> None:
     assert problem.startswith(f"pool default: its setting target_workers is {value!r}, which is no number")
 
 
+def test_a_target_that_is_missing_is_a_problem() -> None:
+    """A pool of policy fixed without its number is named, asks for nobody, and was not scaled to 0."""
+    settings = PoolSettings("fixed", {}, 1)
+    assert desired(settings) is None
+    found = status_of(Sight(NOW, pools={"default": settings}))
+    assert found.problems == (
+        "pool default: its setting target_workers is missing: set it with fleet-scaler --target-workers N",
+    )
+    assert not Sight(NOW, pools={"default": settings}).scaled_to_zero()
+
+
 def test_names_that_are_no_text_are_sorted() -> None:
     """A pool whose name somebody wrote as a blob is listed like any other."""
     pools: dict[str, PoolSettings] = {b"\xff": fixed(1)["default"], "default": fixed(1)["default"]}  # type: ignore[dict-item]
@@ -103,3 +114,13 @@ def test_finished_tasks_are_told_over_ten_minutes_and_a_day() -> None:
     found = status_of(Sight(NOW, finished={600: {"done": 5, "failed": 1}, 86_400: {"done": 900, "failed": 2}}))
     assert (found.finished_10m, found.finished_24h["done"]) == ({"done": 5, "failed": 1}, 900)
     assert found.tasks == {"blocked": 0, "scheduled": 0, "pending": 0, "running": 0}
+
+
+def test_commands_that_nobody_may_execute_are_told() -> None:
+    """Commands wait for a worker with --allow-shell, and the status says so; where one has it, something else lacks."""
+    counts = (QueueCounts("default", SHELL_TASK, {}, pending=2),)
+    found = status_of(Sight(NOW, (worker(),), counts=counts))
+    assert found.notes == ("fleet.shell in queue default: 2 tasks wait and no worker was started with --allow-shell",)
+    elsewhere = (replace(counts[0], requires={"gpu": 1.0}),)
+    found = status_of(Sight(NOW, (worker(handlers=(SHELL_TASK,)),), counts=elsewhere))
+    assert found.notes == ("fleet.shell in queue default: 2 tasks wait and no worker offers it",)

@@ -367,30 +367,20 @@ async def log_async(ctx: Context, gate: str) -> dict[str, Any]:
     return found
 
 
-_kept: list[bytes] = []
+_leak: list[bytes] = []
 
 
 @app.task()
-def hog(ctx: Context) -> None:
-    """Take memory until there is none."""
+def leak(ctx: Context, megabytes: int) -> dict[str, Any]:
+    """Keep memory for good."""
+    found = record(ctx)
+    _leak.append(os.urandom(1 << 20) * megabytes)
+    return found
+
+
+@app.task()
+def eat_memory(ctx: Context) -> None:
+    """Take memory without end."""
     record(ctx)
-    taken = []
     while True:
-        taken.append(b"x" * 8_000_000)
-
-
-@app.task()
-def leak(ctx: Context, mebibytes: int) -> dict[str, Any]:
-    """Take memory and never give it back."""
-    found = record(ctx)
-    _kept.append(b"x" * (mebibytes << 20))
-    return found
-
-
-@app.task()
-def burn(ctx: Context, gate: str) -> dict[str, Any]:
-    """Use a CPU until the test opens the gate."""
-    found = record(ctx)
-    while not _gate(gate).exists():
-        sum(range(100_000))
-    return found
+        _leak.append(os.urandom(1 << 20) * 16)

@@ -131,6 +131,30 @@ def test_down_and_up_again_keeps_what_both_schemas_hold(own_database: Storage) -
     assert contents(own_database) == before
 
 
+def test_health_comes_and_goes_with_its_schema(own_database: Storage) -> None:
+    """One step back and up again with a row in every table keeps all that both schemas hold, and every view reads."""
+    with own_database.transaction() as transaction:
+        fill(transaction.connection)
+    before = contents(own_database)
+    execute(own_database, "INSERT INTO fleet_meta (name, value) VALUES ('oldest_reader', '0003')")
+    schema.downgrade(core(own_database), "0002")
+    assert (schema.current(core(own_database)), oldest_reader(own_database)) == ("0002", "0002")
+    with own_database.transaction() as transaction:
+        inspector = inspect(transaction.connection)
+        assert not {"worker_command", "quarantine"} & set(inspector.get_table_names())
+        columns = {each["name"] for each in inspector.get_columns("worker_registry")}
+        assert not {"health", "health_json"} & columns
+        assert "ix_work_attempt_worker" not in {each["name"] for each in inspector.get_indexes("work_attempt")}
+    for view in VIEWS:
+        execute(own_database, f"SELECT * FROM {view}")
+    assert contents(own_database) == before
+    assert schema.upgrade(core(own_database), force=True)
+    assert (contents(own_database), oldest_reader(own_database)) == (before, "0003")
+    assert execute(own_database, "SELECT health, health_json FROM worker_registry") == [
+        {"health": None, "health_json": None}
+    ]
+
+
 def same_key(store: Storage) -> str:
     """Let a task run whose key another has that waits; return what a refusal calls them."""
     enqueue_one(store, dedupe_key="k", dedupe_scope="waiting")

@@ -19,6 +19,7 @@ from fleet.errors import DatabaseBusy, DatabaseError, DatabaseMissing, PayloadEr
 from fleet.storage import schema
 from fleet.storage.gate import PATIENCE, WriterGate
 from fleet.storage.interfaces import Storage
+from fleet.storage.sql import Statement
 from fleet.storage.sqlite import BUSY_TIMEOUT_MS
 from fleet.storage.store import SqlStorage
 from fleet.wiring import open_storage
@@ -441,7 +442,7 @@ def test_all_connections_wait_alike(sqlite_path: Path) -> None:
         assert execute(store, "SELECT timeout FROM pragma_busy_timeout") == [{"timeout": BUSY_TIMEOUT_MS}]
         assert execute(store, "SELECT foreign_keys FROM pragma_foreign_keys") == [{"foreign_keys": 1}]
         core = store.database  # type: ignore[attr-defined]
-        timeout = core.read(lambda transaction: transaction.connection.exec_driver_sql("PRAGMA busy_timeout").scalar())
+        timeout = core.read(lambda transaction: transaction.value(Statement("PRAGMA busy_timeout")))
         assert timeout == BUSY_TIMEOUT_MS > 0
         store.close()
 
@@ -495,9 +496,9 @@ def test_a_read_sees_one_snapshot(sqlite_file: Storage, sqlite_path: Path) -> No
 
     def read(transaction: Any) -> tuple[int, int]:
         count = "SELECT count(*) FROM work_queue"
-        before = transaction.connection.exec_driver_sql(count).scalar_one()
+        before = transaction.value(Statement(count))
         enqueue_one(other)
-        return before, transaction.connection.exec_driver_sql(count).scalar_one()
+        return before, transaction.value(Statement(count))
 
     assert core.read(read) == (0, 0)
     assert len(sqlite_file.queue.list()) == 1
@@ -508,7 +509,7 @@ def test_durable_transactions_are_pressed_to_disk(sqlite_file: Storage) -> None:
     """Enqueuing and the caller's transactions are synchronous=FULL; claims are not (loss repeats one)."""
     assert execute(sqlite_file, "SELECT synchronous FROM pragma_synchronous") == [{"synchronous": 2}]
     core = sqlite_file.database  # type: ignore[attr-defined]
-    seen = core.write(lambda transaction: transaction.connection.exec_driver_sql("PRAGMA synchronous").scalar())
+    seen = core.write(lambda transaction: transaction.value(Statement("PRAGMA synchronous")))
     assert seen == 1
 
 

@@ -51,14 +51,3 @@ def test_an_ordered_end_is_charged_to_nobody(reason: Reason) -> None:
 def test_an_idle_worker_is_charged_nothing() -> None:
     """A worker that crashes between two tasks takes none with it."""
     assert failure_of(replace(DEATH, task_id=0)) is None
-
-
-def test_a_kill_is_explained_where_it_can_be() -> None:
-    """Who was killed for want of memory is told so for certain; without the kernel's count, only that it may be (RT05,
-    TO03)."""
-    assert describe(replace(DEATH, out_of_memory=True)).endswith(
-        "died of signal 9 (SIGKILL), peak memory 4 MiB: out of memory: the kernel killed it at the limit of its "
-        "control group"
-    )
-    assert describe(DEATH).endswith("(SIGKILL), peak memory 4 MiB; the kernel does this when memory runs out")
-    assert Death.from_json(replace(DEATH, out_of_memory=True).as_json()).out_of_memory

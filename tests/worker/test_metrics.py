@@ -1,235 +1,181 @@
-"""What a keeper measures of its workers: figures that are there, and none that fail a beat."""
+"""What a keeper measures of its workers: real processes, real numbers."""
 
 from __future__ import annotations
 
-import os
-import re
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from fleet import process
-from fleet.clock import ManualClock
+from fleet.clock import SystemClock
 from fleet.domain.execution import Fence
-from fleet.domain.health import assess
-from fleet.worker import metrics
-from fleet.worker.metrics import WINDOW, Meter, resources
-from fleet.worker.record import Phase, Reading, Running
-from fleet.worker.settings import WorkerSettings
-from tests.monitoring.test_status import worker as worker_row
-from tests.processes.running import wait_until
-from tests.test_cgroup import Tree
+from fleet.worker import metrics as module
+from fleet.worker.metrics import RECENT, Metrics, facts
+from fleet.worker.record import Phase, now_ns
+from fleet.worker.shared import Board, Slot
 
-SETTINGS = WorkerSettings(group_id="g", worker_id="w")
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+BUSY = "import sys; print('up', flush=True)\nwhile True: pass"
+LARGE = "import sys; block = bytearray(200 << 20); print('up', flush=True); sys.stdin.read()"
 
 
-def reading(pid: int | None = None, *, done: int = 0, failed: int = 0, running: tuple[Running, ...] = ()) -> Reading:
-    """Return the record of a worker; of this very process unless a pid is given."""
-    own = os.getpid() if pid is None else pid
-    return Reading("0" * 32, own, Phase.EXECUTING, 0, False, (), running, done, failed)
+class Processes:
+    """Processes under test, with the record of a worker each."""
 
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[bytes]] = []
 
-class Measured:
-    """A meter whose clock a test moves, and what it says of one worker."""
+    def start(self, program: str) -> Slot:
+        """Start a program, wait until it is up, and return the record of an idle worker that is that process."""
+        child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.started.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        slot = Board(1).slots[0]
+        slot.set_incarnation(f"{child.pid:032x}")
+        slot.enters(Phase.IDLE)
+        slot.pid = child.pid
+        return slot
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.clock = ManualClock()
-        # The worker, if there is one, was started a minute before.
-        monkeypatch.setattr(metrics, "boottime", self.clock.boottime)
-        monkeypatch.setattr(process, "start_ticks", self._started_at)
-        self.born = self.clock.boottime() - 60
-        self.meter = Meter(SETTINGS, folder, self.clock)
-
-    def _started_at(self, pid: int) -> int | None:
-        return int(self.born * os.sysconf("SC_CLK_TCK")) if pid == os.getpid() else None
-
-    def after(self, seconds: float, **counts: int) -> dict[str, Any]:
-        """Return what is measured so much later."""
-        self.clock.advance(seconds)
-        return self.now(reading(**counts))
-
-    def now(self, one: Reading) -> dict[str, Any]:
-        """Return what is measured now."""
-        self.meter.look()
-        return dict(self.meter.measure(0, one))
+    def end(self) -> None:
+        """End them."""
+        for child in self.started:
+            child.kill()
+            child.communicate()
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measured:
-    """Give a meter."""
-    return Measured(monkeypatch, tmp_path)
-
-
-def test_the_shape(measured: Measured, tmp_path: Path) -> None:
-    """All figures are there, under the names that health and people read."""
-    found = measured.after(0, done=3, failed=1)
-    assert found.keys() == {"at", "cpu_percent", "rss_mb", "memory_limit_mb", "host", "recent", "task_since"}
-    assert found["at"] == "2026-01-01T00:00:00.000Z"
-    assert found["host"].keys() == {
-        *("load_1m", "cpus", "memory_available_mb", "memory_total_mb", "disk_free_mb", "disk_free_percent")
-    }
-    assert found["rss_mb"] == pytest.approx(psutil.Process().memory_info().rss / 2**20, rel=0.2)
-    assert 0 < found["host"]["disk_free_percent"] <= 100
-    assert found["host"]["disk_free_mb"] == pytest.approx(psutil.disk_usage(str(tmp_path)).free / 2**20, rel=0.1)
-    assert found["recent"] == {"seconds": 60.0, "done": 3, "failed": 1}
-    assert found["task_since"] is None
-
-
-def test_health_reads_it(measured: Measured) -> None:
-    """What is measured is what a worker's health is judged by: no check is unknown."""
-    row = worker_row("w")
-    now = row.last_heartbeat
-    measured.clock.step((now - measured.clock.now()).total_seconds())
-    health = assess(replace(row, metadata=measured.after(0, done=30, failed=1)), now)
-    assert "unknown" not in health.verdicts.values()
-
-
-def test_cpu_is_measured_between_beats(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPU is the share of one CPU since the last beat, from the start of the process at first; time that an orphan took
-    with it makes it no less than nothing."""
-    used = 6.0
-    monkeypatch.setattr(metrics, "_cpu_seconds", lambda _process: used)
-    assert measured.after(0)["cpu_percent"] == 10.0
-    used = 11.0
-    assert measured.after(5)["cpu_percent"] == 100.0
-    assert measured.after(5)["cpu_percent"] == 0.0
-    used = 2.0
-    assert measured.after(5)["cpu_percent"] == 0.0
-
-
-@contextmanager
-def child(*command: str) -> Iterator[int]:
-    """Give the pid of a child of this process that lasts as long as the block."""
-    started = subprocess.Popen([sys.executable, "-c", *command])
-    try:
-        yield started.pid
-    finally:
-        started.kill()
-        started.wait()
-
-
-def test_children_count() -> None:
-    """The CPU time of what a worker has started is its own while that runs, and when it has ended."""
-    own = psutil.Process()
-
-    def of_children() -> float:
-        return metrics._cpu_seconds(own) - sum(own.cpu_times()[:2])
-
-    before = of_children()
-    with child("while True: pass"):
-        wait_until(lambda: of_children() >= before + 0.2, "the child's time is counted")
-    assert of_children() >= before + 0.15
-
-
-def test_recent_is_a_sliding_window(measured: Measured) -> None:
-    """Tasks done and failed are those of the last ten minutes; just before and at its end the oldest still count."""
-    measured.after(0, done=10, failed=1)
-    assert measured.after(300, done=15, failed=1)["recent"] == {"seconds": 360.0, "done": 15, "failed": 1}
-    assert measured.after(WINDOW - 301, done=20, failed=2)["recent"] == {"seconds": WINDOW, "done": 20, "failed": 2}
-    assert measured.after(1, done=20, failed=2)["recent"] == {"seconds": WINDOW, "done": 10, "failed": 1}
-    assert measured.after(WINDOW, done=20, failed=4)["recent"] == {"seconds": WINDOW, "done": 0, "failed": 2}
-
-
-def test_the_window_does_not_grow(measured: Measured) -> None:
-    """What is remembered of a worker is bounded by the window."""
-    for beat in range(400):
-        measured.after(5, done=beat)
-    assert len(measured.meter._lives[0].samples) <= WINDOW / 5 + 2
-
-
-def test_what_an_old_worker_did_before_is_not_recent(measured: Measured) -> None:
-    """A new keeper counts an old worker's tasks from its own first beat on."""
-    measured.born -= WINDOW
-    assert measured.after(0, done=500, failed=100)["recent"] == {"seconds": 0.0, "done": 0, "failed": 0}
-    assert measured.after(5, done=503, failed=100)["recent"] == {"seconds": 5.0, "done": 3, "failed": 0}
-
-
-def test_another_process_in_the_slot_begins_anew(measured: Measured) -> None:
-    """A replaced worker has nothing of the counts and the CPU time of the one before."""
-    measured.after(0, done=10)
-    with child("import time; time.sleep(600)") as pid:
-        measured.clock.advance(5)
-        measured.now(reading(pid, done=1))
-        measured.clock.advance(5)
-        found = measured.now(reading(pid, done=3))
-    assert found["recent"] == {"seconds": 5.0, "done": 3, "failed": 0}
-    assert found["cpu_percent"] < 50
-
-
-def test_since_when_the_oldest_execution_lasts(measured: Measured) -> None:
-    """`task_since` is the start of what is executed longest, as wall time."""
-    started = int((measured.clock.boottime() - 12.5) * 1e9)
-    running = (Running(Fence(1, 1), started, 0), Running(Fence(2, 1), started + 10**9, 0))
-    assert measured.now(reading(running=running))["task_since"] == "2025-12-31T23:59:47.500Z"
-
-
-def test_a_process_that_is_gone_is_left_out(measured: Measured) -> None:
-    """Of a process that has vanished only its counts are told."""
-    with child("pass") as pid:
-        pass
-    found = measured.now(reading(pid, done=2))
-    assert not {"rss_mb", "cpu_percent"} & found.keys()
-    assert "recent" in found
+def processes() -> Iterator[Processes]:
+    """Give processes that end with the test."""
+    found = Processes()
+    yield found
+    found.end()
 
 
 @pytest.fixture
-def broken_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let nothing about the host be readable."""
-
-    def fail(*_given: object, **_more: object) -> Any:
-        raise RuntimeError("no /proc here")
-
-    for owner, name in ((psutil, "virtual_memory"), (psutil, "disk_usage"), (os, "getloadavg"), (os, "cpu_count")):
-        monkeypatch.setattr(owner, name, fail)
-    monkeypatch.setattr(psutil.Process, "memory_info", lambda _self: fail_as_psutil())
-    monkeypatch.setattr(metrics, "memory_group", fail)
-    metrics.host_facts.cache_clear()
-    yield
-    metrics.host_facts.cache_clear()
+def metrics(tmp_path: Path) -> Metrics:
+    """Give what a keeper measures by that inherits nobody's workers."""
+    return Metrics(tmp_path, None, inherits=False)
 
 
-def fail_as_psutil() -> Any:
-    """Fail as psutil does where it may not look."""
-    raise psutil.AccessDenied
+def measure(metrics: Metrics, slot: Slot) -> dict[str, Any]:
+    """Return what is told of one worker: JSON values."""
+    reading = slot.read()
+    assert reading is not None
+    [(_, told)] = metrics.measure([reading]).items()
+    found: dict[str, Any] = json.loads(json.dumps(told))
+    return found
 
 
-@pytest.mark.usefixtures("broken_host")
-def test_nothing_that_cannot_be_read_fails_a_beat(measured: Measured) -> None:
-    """On a host that tells nothing the figures are missing, and nothing is raised."""
-    found = measured.after(0, done=1)
-    assert found["host"] == {}
-    assert found.keys() == {"at", "host", "recent", "task_since"}
-    assert resources(SETTINGS).keys() == {"python", "platform"}
+def test_memory_is_what_the_process_holds(metrics: Metrics, processes: Processes) -> None:
+    """The resident memory of the worker's own process is told, in MiB."""
+    told = measure(metrics, processes.start(LARGE))
+    assert 200 < told["rss_mb"] < 300
 
 
-def test_the_smaller_limit_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A worker may have what its own limit and its control group's both allow."""
-    group = Tree(tmp_path, 2).process_in("/a").level("a", 512 << 20, 1).found
-    monkeypatch.setattr(metrics, "memory_group", lambda: group)
-    assert metrics.memory_limit_mb(SETTINGS) == 512.0
-    assert metrics.memory_limit_mb(replace(SETTINGS, max_memory_mb=100)) == 100.0
-    assert metrics.memory_limit_mb(replace(SETTINGS, max_memory_mb=1_000)) == 512.0
-    monkeypatch.setattr(metrics, "memory_group", lambda: None)
-    assert metrics.memory_limit_mb(SETTINGS) is None
+def test_cpu_is_the_share_since_the_last_beat(metrics: Metrics, processes: Processes) -> None:
+    """A process that computes without a pause uses one CPU or little less, one that waits none; the first beat, which
+    has nothing to compare with, tells nothing of it."""
+    busy, idle = processes.start(BUSY), processes.start(LARGE)
+    readings = [busy.read(), idle.read()]
+    first = metrics.measure([reading for reading in readings if reading])
+    assert all("cpu_percent" not in told for told in first.values())
+    process = psutil.Process(busy.pid)
+    began = sum(process.cpu_times()[:2])
+    deadline = SystemClock().boottime() + 20
+    while sum(process.cpu_times()[:2]) - began < 0.5:
+        assert SystemClock().boottime() < deadline
+    second = metrics.measure([reading for reading in readings if reading])
+    assert 10 < second[busy.incarnation]["cpu_percent"] <= 110
+    assert second[idle.incarnation]["cpu_percent"] < 10
 
 
-def test_resources_are_facts() -> None:
-    """At registration a worker says what it has: CPUs, memory, Python, platform."""
-    found = resources(replace(SETTINGS, max_memory_mb=77))
-    assert found["cpus"] == os.cpu_count()
-    assert found["memory_limit_mb"] == 77.0
-    assert found["platform"].startswith("Linux")
-    assert re.fullmatch(r"3\.\d+\.\d+", found["python"])
+def test_the_host_is_told_once(metrics: Metrics, processes: Processes, tmp_path: Path) -> None:
+    """Load, memory and free disk are those of the host and of the given directory's file system."""
+    host = measure(metrics, processes.start(LARGE))["host"]
+    assert host["cpus"] == psutil.cpu_count()
+    assert host["memory_total_mb"] == pytest.approx(psutil.virtual_memory().total / 2**20, abs=1)
+    assert 0 < host["memory_available_mb"] <= host["memory_total_mb"]
+    assert host["disk_free_mb"] == pytest.approx(psutil.disk_usage(str(tmp_path)).free / 2**20, rel=0.1)
+    assert 0 <= host["disk_free_percent"] <= 100
+    assert host["load_1m"] >= 0
 
 
-def test_times_are_written_as_rows_have_them(measured: Measured) -> None:
-    """Times have the one form that rows have."""
-    assert TIME.fullmatch(measured.after(0)["at"])
+def test_a_process_that_is_gone_costs_nobody_his_beat(metrics: Metrics, processes: Processes) -> None:
+    """Of a process that has ended nothing is told but the host."""
+    slot = processes.start(LARGE)
+    processes.end()
+    told = measure(metrics, slot)
+    assert "rss_mb" not in told
+    assert told["host"]["cpus"]
+
+
+def test_a_host_without_figures_costs_nobody_his_beat(
+    metrics: Metrics, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the host's figures cannot be had, the worker's own are told all the same."""
+
+    def refuse(*_given: object) -> Any:
+        raise PermissionError
+
+    monkeypatch.setattr(psutil, "virtual_memory", refuse)
+    told = measure(metrics, processes.start(LARGE))
+    assert set(told["host"]) == {"cpus"}
+    assert told["rss_mb"] > 0
+
+
+@pytest.mark.parametrize(("inherits", "first"), [(False, 7), (True, 0)])
+def test_what_was_done_lately(
+    tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch, inherits: bool, first: int
+) -> None:
+    """What was done and failed within the last ten minutes is told; a keeper that took over others' workers counts from
+    its own beginning."""
+    now = 1_000.0
+    monkeypatch.setattr(module, "boottime", lambda: now)
+    metrics = Metrics(tmp_path, None, inherits=inherits)
+    slot = processes.start(LARGE)
+    slot.done = 7
+    assert measure(metrics, slot)["recent"] == {"seconds": RECENT, "done": first, "failed": 0}
+    slot.done, slot.failed = 10, 2
+    now += RECENT - 1
+    assert measure(metrics, slot)["recent"] == {"seconds": RECENT, "done": first + 3, "failed": 2}
+    now += 2
+    assert measure(metrics, slot)["recent"] == {"seconds": RECENT, "done": 0, "failed": 0}
+
+
+def test_a_thousand_beats_keep_a_bounded_past(
+    tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beats in quick succession keep no more of the past than ten minutes need, and still see all of those."""
+    now = 1_000.0
+    monkeypatch.setattr(module, "boottime", lambda: now)
+    metrics = Metrics(tmp_path, None, inherits=False)
+    slot = processes.start(LARGE)
+    for _ in range(2_000):
+        slot.done += 1
+        told = measure(metrics, slot)
+        now += 0.5
+    assert told["recent"]["done"] == pytest.approx(RECENT / 0.5, rel=0.02)
+
+
+def test_since_when_a_task_is_executed(metrics: Metrics, processes: Processes) -> None:
+    """While a task is executed the beat tells since when; the moment of the measurement stands beside it."""
+    slot = processes.start(LARGE)
+    assert "task_since" not in measure(metrics, slot)
+    slot.hold([Fence(7, 1)])
+    slot.begin(0, started=now_ns() - 90_000_000_000, timeout=0, retry_in=-1)
+    told = measure(metrics, slot)
+    taken = datetime.fromisoformat(told["at"]) - datetime.fromisoformat(told["task_since"])
+    assert taken.total_seconds() == pytest.approx(90, abs=1)
+
+
+def test_a_limit_that_was_asked_for_is_told(tmp_path: Path, processes: Processes) -> None:
+    """The limit by which a worker is judged is the smaller one of its own and its control group's."""
+    assert measure(Metrics(tmp_path, 3, inherits=False), processes.start(LARGE))["memory_limit_mb"] == 3
+    assert facts(3)["memory_limit_mb"] == 3
+    assert facts(None)["cpus"] == psutil.cpu_count()

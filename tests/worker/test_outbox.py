@@ -18,7 +18,17 @@ BEGAN = 100.0
 outcomes = (
     st.none()
     | st.text().map(lambda text: f'"{text}"')
-    | st.builds(Failure, st.text(), st.text(), st.none() | st.text(), st.booleans(), st.none() | st.floats(0, 1e6))
+    | st.builds(
+        Failure,
+        st.text(),
+        st.text(),
+        st.none() | st.text(),
+        st.booleans(),
+        st.none() | st.floats(0, 1e6),
+        st.none() | st.integers(0, 255),
+        st.none() | st.integers(1, 64),
+        st.none() | st.floats(0, 1e6),
+    )
     | st.builds(
         Withdrawal,
         st.sampled_from([TaskStatus.CANCELLED, TaskStatus.SCHEDULED, TaskStatus.PENDING]),

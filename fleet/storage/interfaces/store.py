@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
 from fleet.storage.interfaces.control import ControlPlane
@@ -70,10 +69,6 @@ class Storage(Protocol):
     @property
     def url(self) -> str:
         """The database's URL without a password."""
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the database's file lies, None for a server and for memory."""
 
     @property
     def created(self) -> bool:
