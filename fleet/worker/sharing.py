@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _LARGE = 65_536
 _SMALLEST = 24
@@ -14,6 +16,21 @@ class _MallocInfo(ctypes.Structure):
     """What glibc tells of its heap (`mallinfo2`, glibc 2.33 and newer)."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", *(f"other_{place}" for place in range(8)), "keepcost")]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let the collector rest for a block that imports: nothing of it is garbage, and to look it through costs time.
+
+    A module that sets the collector up in its own way is not interfered with.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*before)
 
 
 def settle_memory() -> None:
