@@ -65,10 +65,10 @@ class Orders:
 
     def stop_reason(self, seat: Seat) -> StopReason | None:
         """Return why the execution in a seat should end early, None while it should go on."""
-        if seat.is_cancelled:
-            return StopReason.CANCELLED
         if seat.is_stopped:
             return StopReason.CLAIM_LOST
+        if seat.is_cancelled:
+            return StopReason.CANCELLED
         if 0 < seat.timeout < now_ns() - seat.started:
             return StopReason.TIMED_OUT
         if self._slot.drain and self._slot.drain_deadline:
