@@ -15,7 +15,7 @@ from fleet.worker.memory import Memory
 from fleet.worker.record import Ending, nanoseconds, now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 from fleet.worker.stop import Stop
 
 

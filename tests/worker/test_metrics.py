@@ -16,9 +16,10 @@ import pytest
 from fleet.clock import SystemClock
 from fleet.domain.execution import Fence
 from fleet.worker import metrics as module
+from fleet.worker.board import Board
 from fleet.worker.metrics import RECENT, Metrics, facts
 from fleet.worker.record import Phase, now_ns
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 
 BUSY = "import sys; print('up', flush=True)\nwhile True: pass"
 LARGE = "import sys; block = bytearray(200 << 20); print('up', flush=True); sys.stdin.read()"

@@ -7,12 +7,13 @@ import pytest
 from fleet.clock import boottime
 from fleet.domain.execution import Fence
 from fleet.domain.signals import StopReason
+from fleet.worker.board import Board
 from fleet.worker.enforcement import CANCEL_GRACE, Verdict, verdict
 from fleet.worker.orders import Orders
 from fleet.worker.protocol import Reason
 from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 from fleet.worker.stop import GRACE, Stop
 
 FENCE = Fence(7, 3)
