@@ -19,13 +19,13 @@ from fleet.config import DATABASE_VARIABLE, Location, locate, working_directory
 from fleet.errors import FleetError, UsageError
 from fleet.process import identify
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
 from fleet.worker.journal import SUPERVISOR, open_journal, prepare_lines
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
-from fleet.worker.shared import Board
 from fleet.worker.sharing import settle_memory, uncollected
 from fleet.worker.supervisor import Supervisor
 

@@ -18,7 +18,7 @@ from fleet.worker.enforcement import verdict
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Reason
 from fleet.worker.record import now_ns
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 
 PARENT_GONE = getattr(signal, "SIGRTMIN", 34) + 7
 """The signal by which the kernel says that the supervisor died."""

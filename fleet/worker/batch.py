@@ -9,6 +9,7 @@ from fleet.clock import boottime
 from fleet.domain.execution import ClaimedTask, Failure, failed
 from fleet.domain.worker import WorkerStatus
 from fleet.worker.alone import LoneBeats
+from fleet.worker.board import Board
 from fleet.worker.claims import Claims
 from fleet.worker.context import Context
 from fleet.worker.executor import execute, reap_leftovers
@@ -18,7 +19,7 @@ from fleet.worker.outbox import line
 from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
 from fleet.worker.protocol import Link
 from fleet.worker.record import nanoseconds, now_ns
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 from fleet.worker.wholeness import Wholeness
 
 _DIED = Failure("killed", "killed")

@@ -6,10 +6,11 @@ from fleet.clock import boottime
 from fleet.domain.execution import Claimant
 from fleet.storage.interfaces import WorkQueue
 from fleet.worker import outbox
+from fleet.worker.board import Board
 from fleet.worker.prefetch import BATCH_SECONDS
 from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 
 
 class BatchWatch:

@@ -12,12 +12,13 @@ from fleet.domain.execution import Fence
 from fleet.domain.worker import Beat, BeatReply, WorkerStatus
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.metrics import Metrics
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Channels
 from fleet.worker.record import Reading, Running, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 
 SHORTEST_SILENCE = 2.0
 """Seconds without a pulse that are never held against anybody."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import FleetError
 from fleet.faultpoints import reach
+from fleet.worker.board import Board
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
 from fleet.worker.journal import KEEPER, WORKER, open_journal
@@ -22,7 +23,6 @@ from fleet.worker.keeper import Keeper
 from fleet.worker.loop import EXIT_TROUBLE, Worker
 from fleet.worker.protocol import Channels, Link
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 
 CHILD_OPTION = "--child"
 EXIT_BROKEN = 1

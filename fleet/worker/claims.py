@@ -18,7 +18,7 @@ from fleet.worker.membership import Membership
 from fleet.worker.own_task import OwnTask
 from fleet.worker.patience import TROUBLE
 from fleet.worker.record import Phase
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 from fleet.worker.tally import Tally
 
 _log = logging.getLogger("fleet.worker")

@@ -24,7 +24,7 @@ from fleet.worker.orders import Orders
 from fleet.worker.own_task import OwnTask
 from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.seat import Seat, SeatState
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 from fleet.worker.stop import GRACE
 from fleet.worker.wholeness import Wholeness
 

@@ -13,7 +13,7 @@ from fleet.clock import Clock
 from fleet.worker.protocol import Reason
 from fleet.worker.record import Phase, nanoseconds
 from fleet.worker.seat import Seat
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 
 STOPPING_TIME = 2.0
 DRAIN_GRACE = 10.0

@@ -9,9 +9,10 @@ from typing import Any
 from fleet.domain.orders import UNSUPPORTED, OrderKind, OrderRecord
 from fleet.process import identify
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 
 CONFLICT = 409
 _log = logging.getLogger("fleet.keeper")

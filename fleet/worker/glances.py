@@ -5,8 +5,8 @@ from __future__ import annotations
 from fleet.clock import boottime
 from fleet.domain.worker import WorkerFilter, WorkerStatus
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 
 BETWEEN_GLANCES = 0.25
 """Seconds between two glances while commits come in."""

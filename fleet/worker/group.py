@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fleet.domain.liveness import ProcessIdentity
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.handlers import Handler
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 
 
 @dataclass(frozen=True)

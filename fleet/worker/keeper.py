@@ -15,6 +15,7 @@ from fleet.errors import FleetError
 from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
+from fleet.worker.board import Board
 from fleet.worker.claims import LearnedLanes
 from fleet.worker.contact import introduce
 from fleet.worker.duties import Duties
@@ -25,7 +26,6 @@ from fleet.worker.patience import TROUBLE, patiently
 from fleet.worker.protocol import Channels, Link
 from fleet.worker.record import now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 from fleet.worker.told import Told
 from fleet.worker.upkeep import Upkeep
 from fleet.worker.waking import Waker

@@ -13,6 +13,7 @@ from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
 from fleet.worker.alone import LoneBeats
 from fleet.worker.batch import BatchRunner
+from fleet.worker.board import Board
 from fleet.worker.claims import Claims, LearnedLanes
 from fleet.worker.concurrent import ConcurrentRunner
 from fleet.worker.handlers import Handler
@@ -23,7 +24,6 @@ from fleet.worker.prefetch import Prefetch
 from fleet.worker.protocol import Channels, Link
 from fleet.worker.record import Ending, Phase
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 from fleet.worker.wholeness import Wholeness
 
 UNTIL_EMPTY_WAIT = 0.5

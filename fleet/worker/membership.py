@@ -15,7 +15,7 @@ from fleet.worker.enrolment import enrol, new_incarnation, registration
 from fleet.worker.patience import TROUBLE, patiently
 from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from fleet.worker.memory import Memory
 from fleet.worker.record import Ending, nanoseconds, now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 from fleet.worker.stop import Stop
 
 
@@ -65,10 +65,10 @@ class Orders:
 
     def stop_reason(self, seat: Seat) -> StopReason | None:
         """Return why the execution in a seat should end early, None while it should go on."""
-        if seat.is_cancelled:
-            return StopReason.CANCELLED
         if seat.is_stopped:
             return StopReason.CLAIM_LOST
+        if seat.is_cancelled:
+            return StopReason.CANCELLED
         if 0 < seat.timeout < now_ns() - seat.started:
             return StopReason.TIMED_OUT
         if self._slot.drain and self._slot.drain_deadline:

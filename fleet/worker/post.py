@@ -7,11 +7,11 @@ import os
 import signal
 
 from fleet.worker.beats import silence_allowed
+from fleet.worker.board import Board
 from fleet.worker.children import Launcher
 from fleet.worker.protocol import Death, Link, Message
 from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.roster import LONG_LIFE, restart_delay
-from fleet.worker.shared import Board
 
 _log = logging.getLogger("fleet.supervisor")
 

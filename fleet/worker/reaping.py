@@ -13,7 +13,7 @@ from fleet.worker.enforcement import Verdict, kill_session
 from fleet.worker.protocol import Death, Reason
 from fleet.worker.record import now_ns
 from fleet.worker.seat import Seat
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -9,6 +9,8 @@ from typing import Any
 from fleet.clock import boottime
 from fleet.domain.execution import Fence
 
+WORD_BYTES = 8
+
 
 def nanoseconds(seconds: float) -> int:
     """Return `seconds` as whole nanoseconds, the unit of times in shared memory."""

@@ -16,12 +16,12 @@ from dataclasses import replace
 from fleet import faultpoints
 from fleet.domain.task import NewTask
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.handlers.builtin import BUILTINS
 from fleet.worker.journal import WORKER, open_journal
 from fleet.worker.loop import Worker
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 
 TASKS = 24
 """Executions, one by one, after which the interpreter has specialised the code, and some more."""

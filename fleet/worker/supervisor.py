@@ -22,7 +22,7 @@ from fleet.worker.protocol import Message, Reason
 from fleet.worker.reaping import Exit, adopt_orphans, autopsy, reap
 from fleet.worker.record import Ending, Phase, nanoseconds, now_ns
 from fleet.worker.roster import Place, Roster
-from fleet.worker.shared import Slot
+from fleet.worker.slot import Slot
 
 LONGEST_TICK = 0.5
 ASLEEP_AFTER = 3.0

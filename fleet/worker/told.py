@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from fleet.storage.interfaces import MinuteCount, Storage
+from fleet.worker.board import Board
 from fleet.worker.deaths import record_death
 from fleet.worker.patience import TROUBLE
 from fleet.worker.protocol import Death, Link, Message
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 from fleet.worker.tally import counts
 
 _log = logging.getLogger("fleet.keeper")

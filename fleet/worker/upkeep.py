@@ -11,7 +11,7 @@ from fleet.clock import SystemClock, boottime
 from fleet.domain.liveness import MAINTENANCE_INTERVAL, ProcessIdentity
 from fleet.process import identify, is_dead
 from fleet.storage.interfaces import Holder, Storage
-from fleet.worker.shared import Board
+from fleet.worker.board import Board
 
 _log = logging.getLogger("fleet.keeper")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fleet.clock import boottime
 from fleet.storage.interfaces import Storage, Watch
+from fleet.worker.board import Board
 from fleet.worker.claims import LearnedLanes
 from fleet.worker.protocol import Channels
-from fleet.worker.shared import Board
 
 BETWEEN_LOOKS = 0.001
 WHILE_BUSY = 1.0

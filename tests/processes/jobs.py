@@ -384,3 +384,11 @@ def eat_memory(ctx: Context) -> None:
     record(ctx)
     while True:
         _leak.append(os.urandom(1 << 20) * 16)
+
+
+@app.task(timeout=1)
+def brief_nap(ctx: Context, seconds: float) -> dict[str, Any]:
+    """Take a while, by default not longer than a second."""
+    found = record(ctx)
+    time.sleep(seconds)
+    return found

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from fleet.domain.task import SHELL_TASK
-from fleet.worker.command import GRACE
 from fleet.worker.enforcement import CANCEL_GRACE
 from fleet.worker.output import FILE_BYTES, TAIL_BYTES
+from fleet.worker.stop import GRACE
 from tests.processes import procfs
 from tests.processes.harness import MARK, Site
 from tests.processes.running import Running

@@ -10,11 +10,12 @@ from fleet.domain.execution import ClaimedTask, Failure, Withdrawal
 from fleet.domain.lanes import Offer
 from fleet.errors import DatabaseError
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.claims import Claims, LearnedLanes
 from fleet.worker.executor import Execution
 from fleet.worker.membership import Membership
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 from tests.storage.samples import enqueue_one
 
 SETTINGS = WorkerSettings(group_id="g", worker_id="w")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fleet.domain.execution import Fence
+from fleet.worker.board import Board
 from fleet.worker.enforcement import CANCEL_GRACE, verdict
 from fleet.worker.protocol import Reason
 from fleet.worker.record import nanoseconds, now_ns
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 
 LEASE = 20.0
 MOMENT = 1

@@ -12,12 +12,12 @@ from fleet.domain.execution import Claimant, Fence
 from fleet.domain.group import CommandStatus
 from fleet.domain.orders import ORDER_LIFETIME, UNSUPPORTED, OrderKind, OrderRecord
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.errands import CONFLICT, Errands
 from fleet.worker.orders import Orders
 from fleet.worker.protocol import Channels
 from fleet.worker.record import Ending, Phase
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 from tests.ageing import age
 from tests.storage.samples import join
 

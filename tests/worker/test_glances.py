@@ -9,9 +9,10 @@ import pytest
 from fleet.domain.execution import Claimant, ClaimedTask, Fence
 from fleet.storage.interfaces import Storage
 from fleet.worker import glances
+from fleet.worker.board import Board
 from fleet.worker.glances import BETWEEN_GLANCES, WHILE_EXECUTING, Glances
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 from tests.storage.samples import claim_one, enqueue_one, join
 
 SETTINGS = WorkerSettings(group_id="g", worker_id="w", processes=2)

@@ -17,9 +17,10 @@ import pytest
 from fleet.clock import SystemClock
 from fleet.domain.execution import Fence
 from fleet.worker import metrics as module
+from fleet.worker.board import Board
 from fleet.worker.metrics import RECENT, Metrics, facts
 from fleet.worker.record import Phase, now_ns
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 from tests.processes.running import wait_until
 
 BUSY = "import sys; print('up', flush=True)\nwhile True: pass"

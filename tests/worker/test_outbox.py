@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from fleet.domain.execution import ClaimedTask, Failure, Fence, Withdrawal
 from fleet.domain.task import TaskStatus
 from fleet.worker import outbox
+from fleet.worker.board import Board
 from fleet.worker.executor import Execution
-from fleet.worker.shared import OUTBOX_BYTES, Board, Slot
+from fleet.worker.slot import OUTBOX_BYTES, Slot
 
 CLAIMED = ClaimedTask(7, 3, "t", "default", "{}", 1, 3, 0, None, None)
 BEGAN = 100.0

@@ -6,6 +6,7 @@ import pytest
 
 from fleet.domain.execution import Fence
 from fleet.domain.signals import StopReason
+from fleet.worker.board import Board
 from fleet.worker.enforcement import CANCEL_GRACE, Verdict, next_timeout, verdict
 from fleet.worker.orders import Orders
 from fleet.worker.protocol import Reason
@@ -13,7 +14,7 @@ from fleet.worker.reaping import Exit, autopsy
 from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
+from fleet.worker.slot import Slot
 from fleet.worker.stop import Stop
 
 LEASE = 20.0

@@ -19,18 +19,17 @@ import pytest
 
 from fleet.clock import SystemClock, boottime
 from fleet.domain.execution import Failure, Withdrawal
-from fleet.domain.signals import Stopped
+from fleet.domain.signals import Stopped, StopReason
 from fleet.domain.task import SHELL_TASK, HandlerDefaults, TaskStatus
 from fleet.errors import UsageError
 from fleet.worker import command as commands
-from fleet.worker.command import GRACE
 from fleet.worker.context import Context
 from fleet.worker.descendants import CLAIM_VARIABLE, end_commands_of
 from fleet.worker.executor import Execution, execute
 from fleet.worker.handlers import Failed, Handler
 from fleet.worker.handlers.shell import Shell, shell_handlers
 from fleet.worker.settings import TOKEN_VARIABLE, WorkerSettings
-from fleet.worker.stop import Stop, StopReason
+from fleet.worker.stop import GRACE, Stop
 from tests.processes import procfs
 from tests.processes.running import wait_until
 from tests.worker.test_executor import claimed
@@ -51,7 +50,7 @@ class Bench:
 
     def context(self, task_id: int = 7) -> Context:
         own: Any = SimpleNamespace(claim=f"{LIFE}.{task_id}.3")
-        return Context(claimed(task_id=task_id), lambda: self.stop is not None, own, lambda: self.stop)
+        return Context(claimed(task_id=task_id), lambda: self.stop and self.stop.reason, own, None, lambda: self.stop)
 
     def run(self, command: str, task_id: int = 7, **given: Any) -> dict[str, Any]:
         """Run a command whose processes carry this bench's mark."""
@@ -349,7 +348,7 @@ def test_what_cannot_be_ended_is_named(
 
 def test_a_forking_command_is_ended(bench: Bench) -> None:
     """Processes that fork on and on do not outrun their end (TO02)."""
-    bench.when("started", lambda: bench.order(StopReason.TIMEOUT))
+    bench.when("started", lambda: bench.order(StopReason.TIMED_OUT))
     found = bench.failure(
         "trap '' TERM; touch $D/started; f() { while :; do (setsid sleep 0.05 &); (:); done; }; f & f & f"
     )
@@ -364,7 +363,7 @@ ENDLESS = "trap '' TERM; echo begun; touch $D/begun; while :; do sleep 0.05; don
 
 def test_a_timeout_is_a_failure(bench: Bench) -> None:
     """At its timeout a command is asked to end; whatever it says then, the attempt has failed, with its output."""
-    thread = bench.when("begun", lambda: bench.order(StopReason.TIMEOUT))
+    thread = bench.when("begun", lambda: bench.order(StopReason.TIMED_OUT))
     found = bench.failure("trap 'echo cleaned; exit 0' TERM; echo begun; touch $D/begun; while :; do sleep 0.05; done")
     thread.join()
     assert (found.kind, found.final) == ("timeout", False)
@@ -373,7 +372,7 @@ def test_a_timeout_is_a_failure(bench: Bench) -> None:
     assert found.traceback.startswith("begun\n")
 
 
-@pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.DRAINED, StopReason.CLAIM_LOST])
+@pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.DRAINING, StopReason.CLAIM_LOST])
 def test_an_ordered_end_gives_the_task_back(bench: Bench, reason: StopReason) -> None:
     """A command that is ended by an order has not failed: its task is given back, and nothing of it is left (CA01)."""
     thread = bench.when("begun", lambda: bench.order(reason))
@@ -408,7 +407,7 @@ def test_a_short_time_cuts_the_grace(bench: Bench, within: float) -> None:
 
     def order() -> None:
         ordered.append(time.monotonic())
-        bench.order(StopReason.DRAINED, within)
+        bench.order(StopReason.DRAINING, within)
 
     thread = bench.when("begun", order)
     with pytest.raises(Stopped):
@@ -419,7 +418,7 @@ def test_a_short_time_cuts_the_grace(bench: Bench, within: float) -> None:
 
 def test_stopped_processes_are_ended(bench: Bench) -> None:
     """A process that has stopped itself hears the request too."""
-    thread = bench.when("begun", lambda: bench.order(StopReason.TIMEOUT))
+    thread = bench.when("begun", lambda: bench.order(StopReason.TIMED_OUT))
     began = time.monotonic()
     bench.failure("touch $D/begun; kill -STOP $$")
     thread.join()
@@ -446,7 +445,7 @@ def test_two_commands_at_once(tmp_path: Path) -> None:
     thread = threading.Thread(target=lambda: outcome.append(second.run(living, task_id=8)))
     thread.start()
     wait_until((tmp_path / "second").exists, "the second runs")
-    first.order(StopReason.TIMEOUT)
+    first.order(StopReason.TIMED_OUT)
     assert first.failure("setsid sleep 603 & (setsid sleep 604 &) sleep 605").kind == "timeout"
     assert first.left() == []
     assert len(second.left()) >= 3

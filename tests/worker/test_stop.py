@@ -6,15 +6,16 @@ import pytest
 
 from fleet.clock import boottime
 from fleet.domain.execution import Fence
-from fleet.worker.enforcement import CANCEL_GRACE, verdict
+from fleet.domain.signals import StopReason
+from fleet.worker.board import Board
+from fleet.worker.enforcement import CANCEL_GRACE, Verdict, verdict
 from fleet.worker.orders import Orders
 from fleet.worker.protocol import Reason
 from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board, Slot
-from fleet.worker.stop import Stop, StopReason
+from fleet.worker.slot import Slot
+from fleet.worker.stop import GRACE, Stop
 
-GRACE = 5.0
 FENCE = Fence(7, 3)
 
 
@@ -23,19 +24,19 @@ def slot() -> Slot:
     """The record of a worker that executes one task, without a timeout."""
     found = Board(1).slots[0]
     found.hold([FENCE])
-    found.begin(0, started=now_ns(), timeout=0, retry_in=-1)
+    found.begin(0, started=now_ns(), timeout=0, retry_in=-1, grace=nanoseconds(GRACE))
     return found
 
 
 def told(slot: Slot) -> Stop | None:
     """Return what the worker's handler is told."""
-    return Orders(WorkerSettings("g", "w"), slot, -1, -1).stop(GRACE)
+    return Orders(WorkerSettings("g", "w"), slot, -1, -1).stop(slot.seats[0])
 
 
 def begun(slot: Slot, ago: float, timeout: float) -> None:
     """Let the task have begun some seconds ago, with a timeout."""
-    slot.started = now_ns() - nanoseconds(ago)
-    slot.timeout = nanoseconds(timeout + GRACE)
+    slot.seats[0].started = now_ns() - nanoseconds(ago)
+    slot.seats[0].timeout = nanoseconds(timeout)
 
 
 @pytest.mark.parametrize(("ago", "over"), [(9.9, False), (10.0, True), (12.0, True)])
@@ -45,11 +46,11 @@ def test_a_timeout_is_told_when_it_is_over(slot: Slot, ago: float, over: bool) -
     found = told(slot)
     assert (found is not None) is over
     if found is not None:
-        assert (found.reason, found.timeout) == (StopReason.TIMEOUT, 10.0)
+        assert (found.reason, found.timeout) == (StopReason.TIMED_OUT, 10.0)
         assert found.by - boottime() == pytest.approx(10.0 + GRACE - ago, abs=0.5)
     assert verdict(slot, now_ns(), 100.0, 20.0) is None
     begun(slot, 10.0 + GRACE + 0.1, timeout=10.0)
-    assert verdict(slot, now_ns(), 100.0, 20.0) is Reason.TIMEOUT
+    assert verdict(slot, now_ns(), 100.0, 20.0) == Verdict(Reason.TIMEOUT, 0)
 
 
 @pytest.mark.parametrize(("left", "due"), [(GRACE + 1.0, False), (GRACE, True), (0.5, True)])
@@ -61,7 +62,7 @@ def test_a_drain_is_told_shortly_before_its_deadline(slot: Slot, left: float, du
     found = told(slot)
     assert (found is not None) is due
     if found is not None:
-        assert found.reason is StopReason.DRAINED
+        assert found.reason is StopReason.DRAINING
         assert found.by - boottime() == pytest.approx(left, abs=0.5)
 
 
@@ -83,10 +84,11 @@ def test_a_cancel_is_told_at_once(slot: Slot) -> None:
 
 
 def test_a_lost_claim_is_told_first(slot: Slot) -> None:
-    """That the claim is gone is told before anything else, and leaves no time."""
+    """That the claim is gone is told before anything else, with the time that ending takes."""
     begun(slot, 20.0, timeout=10.0)
-    slot.stop_task, slot.stop_token = FENCE.task_id, FENCE.claim_token
+    slot.cancel(FENCE)
+    slot.stop(FENCE)
     found = told(slot)
     assert found is not None
     assert found.reason is StopReason.CLAIM_LOST
-    assert found.by <= boottime()
+    assert found.by - boottime() == pytest.approx(GRACE, abs=0.5)

@@ -12,10 +12,10 @@ from fleet.domain.task import TaskStatus
 from fleet.domain.worker import WorkerStatus
 from fleet.errors import DatabaseError
 from fleet.storage.interfaces import Storage
+from fleet.worker.board import Board
 from fleet.worker.protocol import Death, Link, Reason
 from fleet.worker.record import Phase
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.shared import Board
 from fleet.worker.told import Told
 from tests.storage.samples import join, row, running_task
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.worker import waking
-from fleet.worker.shared import Board
+from fleet.worker.board import Board
 from fleet.worker.waking import LONGEST_PAUSE, SHORTEST_PAUSE, Waker
 
 

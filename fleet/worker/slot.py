@@ -1,29 +1,26 @@
-"""What supervisor, keeper and workers of one group tell each other through shared memory.
+"""The record of one worker process in its group's shared memory.
 
-One memory file, mapped by all of them. Every cell is one aligned 8-byte word, written by one process unless said
-otherwise, so that a single cell is never read half-written. What spans cells (the held batch, the incarnation) is
-changed and read under the slot's lock: a POSIX lock on the slot's bytes of the same file, which ends with its holder.
+Every cell is one aligned 8-byte word, written by one process unless said otherwise, so that a single cell is never read
+half-written. What spans cells (the held batch, the incarnation) is changed and read under the slot's lock: a POSIX lock
+on the slot's bytes of the memory file, which ends with its holder.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fleet.domain.execution import Fence
 from fleet.domain.task import MAX_BATCH
-from fleet.worker.record import Cells, Phase, Reading, Running, Word, now_ns
+from fleet.worker.record import WORD_BYTES, Cells, Phase, Reading, Running, Word, now_ns
 from fleet.worker.seat import SEAT_WORDS, Seat
 
-_HEADER_WORDS = 32
-_SLOT_WORDS = 256
-_HELD = 40
-_WORD = 8
+SLOT_WORDS = 256
 OUTBOX_BYTES = 65_536
+_HELD = 40
 
 
 class Slot(Cells):
@@ -36,18 +33,18 @@ class Slot(Cells):
     drain_deadline = Word(4)  # 0 for none
     idle = Word(5)  # set by the worker, cleared by the keeper when it wakes it
     unknown = Word(6)  # by the keeper: the part of the incarnation that the registry does not know
-    revoked = Word(9)  # by the keeper, under the lock
-    fence_at = Word(16)  # by worker (registering, reading) and keeper (beating); 0 for never
-    done = Word(17)
-    failed = Word(18)
-    ending = Word(19)
-    held_count = Word(20)
-    held_index = Word(21)
-    taken = Word(22)  # by the keeper, under the lock: how many ends of the batch it records
-    _outbox_used = Word(23)
-    _incarnation_high = Word(24)
-    _incarnation_low = Word(25)
-    replaced = Word(26)  # set to 1 by the keeper: end after the present task, another takes this place
+    revoked = Word(7)  # by the keeper, under the lock
+    fence_at = Word(8)  # by worker (registering, reading) and keeper (beating); 0 for never
+    done = Word(9)
+    failed = Word(10)
+    ending = Word(11)
+    held_count = Word(12)
+    held_index = Word(13)
+    taken = Word(14)  # by the keeper, under the lock: how many ends of the batch it records
+    _outbox_used = Word(15)
+    _incarnation_high = Word(16)
+    _incarnation_low = Word(17)
+    replaced = Word(18)  # set to 1 by the keeper: end after the present task, another takes this place
 
     def __init__(
         self, cells: memoryview[int], base: int, seats: tuple[Seat, ...], outbox: memoryview[int], fd: int
@@ -59,7 +56,7 @@ class Slot(Cells):
 
     def clear(self) -> None:
         """Make the record blank for a new process."""
-        for position in range(_SLOT_WORDS):
+        for position in range(SLOT_WORDS):
             self.cells[self.base + position] = 0
         for seat in self.seats:
             for position in range(SEAT_WORDS):
@@ -82,7 +79,7 @@ class Slot(Cells):
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the slot's lock."""
-        fcntl.lockf(self._fd, fcntl.LOCK_EX, _SLOT_WORDS * _WORD, self.base * _WORD, os.SEEK_SET)
+        self._lock(fcntl.LOCK_EX)
         try:
             yield
         finally:
@@ -90,15 +87,20 @@ class Slot(Cells):
 
     def _try_lock(self) -> bool:
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SLOT_WORDS * _WORD, self.base * _WORD, os.SEEK_SET)
+            fcntl.lockf(
+                self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, SLOT_WORDS * WORD_BYTES, self.base * WORD_BYTES, os.SEEK_SET
+            )
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
             raise
         return True
 
+    def _lock(self, how: int) -> None:
+        fcntl.lockf(self._fd, how, SLOT_WORDS * WORD_BYTES, self.base * WORD_BYTES, os.SEEK_SET)
+
     def _unlock(self) -> None:
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, _SLOT_WORDS * _WORD, self.base * _WORD, os.SEEK_SET)
+        self._lock(fcntl.LOCK_UN)
 
     # The worker's side
 
@@ -279,41 +281,3 @@ class Slot(Cells):
 def _halves(incarnation: str) -> tuple[int, int]:
     raw = bytes.fromhex(incarnation)
     return int.from_bytes(raw[:8], "big", signed=True), int.from_bytes(raw[8:], "big", signed=True)
-
-
-class Board(Cells):
-    """The group's shared memory: a header, one slot per worker, its seats, and the outboxes.
-
-    Args:
-        fd: the memory file; None makes a new one.
-        slots: how many workers there can be.
-        seats: how many tasks each executes at a time.
-    """
-
-    keeper_pulse = Word(0)
-    watches_batches = Word(1)  # whether the keeper looks at batches often
-
-    def __init__(self, slots: int, seats: int = 1, fd: int | None = None) -> None:
-        words = _HEADER_WORDS + slots * (_SLOT_WORDS + seats * SEAT_WORDS)
-        size = words * _WORD + slots * OUTBOX_BYTES
-        if fd is None:
-            fd = os.memfd_create("fleet-worker-group", os.MFD_CLOEXEC)
-            os.ftruncate(fd, size)
-        self.fd = fd
-        memory = memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED))
-        cells = memory[: words * _WORD].cast("q")
-        super().__init__(cells, 0)
-        self.slots = tuple(
-            Slot(
-                cells,
-                _HEADER_WORDS + number * _SLOT_WORDS,
-                _seats(cells, _HEADER_WORDS + slots * _SLOT_WORDS + number * seats * SEAT_WORDS, seats),
-                memory[size - ((slots - number) * OUTBOX_BYTES) :][:OUTBOX_BYTES],
-                fd,
-            )
-            for number in range(slots)
-        )
-
-
-def _seats(cells: memoryview[int], base: int, count: int) -> tuple[Seat, ...]:
-    return tuple(Seat(cells, base + position * SEAT_WORDS) for position in range(count))
