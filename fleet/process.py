@@ -6,6 +6,7 @@ is boot id + pid namespace + pid + start ticks (docs/ARCHITECTURE.md, Process id
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -31,6 +32,17 @@ def boot_id() -> str | None:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process (Linux; elsewhere nothing happens)."""
+    if hasattr(_library(), "prctl"):
+        _library().prctl(option, value, 0, 0, 0)
 
 
 def pid_namespace() -> str | None:

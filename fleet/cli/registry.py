@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from fleet.cli.rows import group_row, plain
 from fleet.domain.durations import format_seconds
 from fleet.domain.group import GroupStatus
 from fleet.domain.health import verdicts_of
+from fleet.domain.metrics import moment, number
 from fleet.domain.worker import LIVE_STATUSES
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fleet.storage.interfaces import Storage
 
 ENDED_GROUPS_SHOWN = 10
+
+_USE = ("FOR", "CPU", "RSS")
 
 AllOption = Annotated[bool, typer.Option("--all", help="Show what has ended, too.")]
 
@@ -42,7 +44,7 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
         print("no workers")
     else:
         print_table(
-            ["WORKER", "POOL", "STATE", "HEALTH", "TASK", "BEAT", "CPU", "RSS", "HOST", "PID", "DONE", "FAILED", "LOG"],
+            ["WORKER", "POOL", "STATE", "HEALTH", "TASK", *_USE, "BEAT", "HOST", "PID", "DONE", "FAILED", "LOG"],
             [
                 [
                     row["worker_id"],
@@ -50,9 +52,8 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
                     row["state"],
                     _health(row),
                     row["current_task_id"],
+                    *use_of(row).values(),
                     format_seconds(max(0.0, row["heartbeat_age_seconds"])),
-                    _metric(row, "cpu_percent", "%"),
-                    _metric(row, "rss_mb", "MiB"),
                     row["host"],
                     row["pid"],
                     row["tasks_done"],
@@ -65,11 +66,23 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
         )
 
 
-def _metric(row: Mapping[str, Any], name: str, unit: str) -> str | None:
-    """Return a figure of the last beat; None without one, or where somebody wrote anything else there."""
-    metrics = row["metadata"]
-    value = metrics.get(name) if isinstance(metrics, Mapping) else None
-    return f"{value:.0f} {unit}" if isinstance(value, int | float) and math.isfinite(value) else None
+def use_of(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return for how long a worker has executed its task, and what it used, as of its last beat; None where unknown."""
+    over = row["state"] in ("lost", "terminated") or not isinstance(row["metadata"], dict)
+    told = {} if over else row["metadata"]
+    cpu, rss = number(told.get("cpu_percent")), number(told.get("rss_mb"))
+    return {
+        "executing for": _task_age(row, told),
+        "CPU": None if cpu is None else f"{cpu:.0f} %",
+        "resident memory": None if rss is None else f"{rss:.0f} MiB",
+    }
+
+
+def _task_age(row: Mapping[str, Any], told: Mapping[str, Any]) -> str | None:
+    at, since = moment(told.get("at")), moment(told.get("task_since"))
+    if row["current_task_id"] is None or at is None or since is None:
+        return None
+    return format_seconds(max(0.0, (at - since).total_seconds() + row["heartbeat_age_seconds"]))
 
 
 def _health(row: Mapping[str, Any]) -> str | None:

@@ -23,10 +23,10 @@ from fleet.worker.board import Board
 from fleet.worker.children import CHILD_OPTION, ForkLauncher, Launcher, SpawnLauncher, run_spawned
 from fleet.worker.group import Group, Resources
 from fleet.worker.handlers import Handler
-from fleet.worker.journal import SUPERVISOR, open_journal
+from fleet.worker.journal import SUPERVISOR, open_journal, prepare_lines
 from fleet.worker.protocol import Channels
 from fleet.worker.settings import WorkerSettings, default_worker_id, launch_settings
-from fleet.worker.sharing import settle_memory
+from fleet.worker.sharing import settle_memory, uncollected
 from fleet.worker.supervisor import Supervisor
 
 NAME = "fleet-worker"
@@ -94,7 +94,12 @@ def _start(options: Mapping[str, Any]) -> int:
     _check_database(location)
     open_journal(settings.worker_id, SUPERVISOR, as_json=settings.log_json)
     try:
-        return _supervise(settings, _resources(location, settings))
+        with uncollected():
+            resources = _resources(location, settings)
+            handlers = resources.load()
+            threads = _threads()
+            resources.preload()
+        return _supervise(settings, resources, handlers, threads)
     except OSError as error:
         raise FleetError(f"the worker group could not go on: {error.strerror or error}") from error
 
@@ -164,12 +169,9 @@ class Opener:
         return open_storage(self._location, create=create) if create or prepared is None else prepared()
 
 
-def _supervise(settings: WorkerSettings, resources: Resources) -> int:
-    handlers = resources.load()
+def _supervise(settings: WorkerSettings, resources: Resources, handlers: Mapping[str, Handler], threads: int) -> int:
     board = Board(settings.processes, settings.concurrency)
     group = Group(settings, board, Channels.open(board.fd, settings.processes), identify(), resources)
-    threads = _threads()
-    resources.preload()
     say = _log.info if settings.log_json else note
     supervisor = Supervisor(group, say)
     launcher: Launcher
@@ -181,6 +183,7 @@ def _supervise(settings: WorkerSettings, resources: Resources) -> int:
         launcher = SpawnLauncher(group, frozenset(handlers))
     else:
         launcher = ForkLauncher(group, handlers, supervisor.parent_only)
+        prepare_lines(handlers)
         settle_memory()
     return supervisor.run(launcher)
 

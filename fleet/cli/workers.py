@@ -8,7 +8,7 @@ import typer
 
 from fleet.cli.common import DatabaseOption, JsonOption, new_app, opened, print_json, print_table, stored_text
 from fleet.cli.quarantine import quarantine_row
-from fleet.cli.registry import worker_rows
+from fleet.cli.registry import use_of, worker_rows
 from fleet.domain.health import verdicts_of
 from fleet.domain.worker import LIVE_STATUSES, WorkerStatus
 from fleet.errors import ConflictError, NotFound
@@ -78,6 +78,7 @@ _APART = ("health", "health_checks", "metadata", "commands", "quarantines")
 
 def _print_worker(document: dict[str, Any]) -> None:
     shown = {name: value for name, value in document.items() if name not in _APART and value not in (None, [], {})}
+    shown |= {name: value for name, value in use_of(document).items() if value is not None}
     width = max(map(len, shown))
     for name, value in shown.items():
         print(f"{name.ljust(width)}  {stored_text(value)}")

@@ -128,7 +128,7 @@ class RetryPolicy:
     @classmethod
     def from_json(cls, value: Any) -> RetryPolicy:
         """Return the policy that `retry_json` describes; None and unreadable content give the default."""
-        if not isinstance(value, Mapping):
+        if value is None or not isinstance(value, Mapping):
             return DEFAULT_RETRY
         known = {name: item for name, item in value.items() if name in cls.__dataclass_fields__}
         try:

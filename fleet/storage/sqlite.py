@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -291,8 +292,9 @@ def check_file(path: Path, read_only: bool) -> None:
         )
 
 
+@cache
 def _filesystem_of(path: Path) -> str:
-    """Return the type of the file system that holds `path`, "" where unknown."""
+    """Return the type of the file system that holds `path`, "" where unknown; looked up once in a process."""
     best, kind = "", ""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()

@@ -6,13 +6,13 @@ in their process as long as all is well.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
 import threading
 from collections.abc import Callable
 
+from fleet.process import prctl
 from fleet.storage.interfaces import Storage
 from fleet.worker.enforcement import verdict
 from fleet.worker.patience import TROUBLE
@@ -29,9 +29,7 @@ _log = logging.getLogger("fleet.worker")
 
 def ask_for_news_of_parent() -> None:
     """Have the kernel send PARENT_GONE when the supervisor dies (Linux; elsewhere the lifeline alone says so)."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "prctl"):
-        library.prctl(_PR_SET_PDEATHSIG, int(PARENT_GONE), 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, int(PARENT_GONE))
 
 
 class LoneBeats:

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from fleet import executing
@@ -37,19 +38,50 @@ _OWN_FIELDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime",
 def open_journal(worker_id: str, role: str, *, as_json: bool, stream: TextIO | None = None) -> None:
     """Log to stderr, or to `stream`; what user code configured for the root logger is left alone.
 
+    Warnings of other libraries for which nothing is configured come in the same form. A forked process goes on with
+    what its parent had opened, under its own name.
+
     Args:
         worker_id: who logs: a worker, or the group by the id that its workers share.
         role: SUPERVISOR, KEEPER or WORKER.
         as_json: one JSON object a line, instead of text.
         stream: where to.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLine(worker_id, role) if as_json else TextLine(worker_id, role))
-    handler.addFilter(Bounded())
+    stream = stream or sys.stderr
+    form = JsonLine if as_json else TextLine
     logger = logging.getLogger(_NAME)
-    logger.handlers[:] = [handler]
+    present = logger.handlers[0] if logger.handlers else None
+    if isinstance(present, logging.StreamHandler) and present.stream is stream:
+        line = present.formatter
+        if type(line) is form:
+            line.speak_for(worker_id, role)
+            return
+    line = form(worker_id, role)
+    logger.handlers[:] = [_handler(line, logging.NOTSET, stream)]
+    logging.lastResort = _handler(line, logging.WARNING, stream)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+
+
+def _handler(line: _Line, level: int, stream: TextIO) -> logging.StreamHandler[TextIO]:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(line)
+    handler.setLevel(level)
+    handler.addFilter(Bounded())
+    return handler
+
+
+def prepare_lines(handlers: Iterable[str]) -> None:
+    """Do what a process does for its first lines, and drop them: forked workers then find it done.
+
+    Args:
+        handlers: names of what they execute, each of which logs under its own.
+    """
+    for name in handlers:
+        logging.getLogger(f"{_HANDLERS}{name}")
+    record = logging.LogRecord(_NAME, logging.INFO, "", 0, "%s", ("prepared",), None)
+    for form in (TextLine, JsonLine):
+        form("", WORKER).format(record)
 
 
 def without_passwords(text: str) -> str:
@@ -67,6 +99,10 @@ class _Line(logging.Formatter):
 
     def __init__(self, worker_id: str, role: str) -> None:
         super().__init__()
+        self.speak_for(worker_id, role)
+
+    def speak_for(self, worker_id: str, role: str) -> None:
+        """Put every further line into the mouth of a worker, in a role."""
         self._worker_id = worker_id
         self._role = role
 

@@ -34,13 +34,15 @@ class Memory:
         self._max_mb = max_mb
         self._workers = workers
         self._group = _own_group()
+        self._at_first_mb = 0.0 if self._group is None else private_mb()
         self._look_at = 0.0
         self._peak_kb = 0
 
     def is_too_much(self) -> bool:
         """Return whether this process should be replaced: at its own limit, or where its control group is nearly full.
 
-        Of a full group those go that hold more than their share of the limit.
+        Of a full group those go that hold more than their share of the limit, and have grown to twice what they began
+        with: where even fresh workers are too many, a fresh one in its place would only be the next to go.
         """
         if self._max_mb is not None and resident_mb() >= self._max_mb:
             return True
@@ -49,8 +51,8 @@ class Memory:
         limit, used = self._group.limit_mb, self._group.used_mb
         if limit is None or used is None or used < FULL * limit:
             return False
-        # One share more, for supervisor and keeper.
-        return resident_mb() >= limit / (self._workers + 1)
+        # One share more, for supervisor and keeper. What forked workers share would not be free if one of them ended.
+        return private_mb() >= max(limit / (self._workers + 1), 2 * self._at_first_mb)
 
     def _is_time_to_look(self) -> bool:
         now, peak_kb = boottime(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -64,6 +66,15 @@ class Memory:
 def _own_group() -> MemoryGroup | None:
     # A worker is in its supervisor's group, which has looked before.
     return memory_group()
+
+
+def private_mb() -> float:
+    """Return the memory in MiB that would be free if this process ended, 0 where unknown."""
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def resident_mb() -> float:

@@ -22,6 +22,7 @@ from fleet.worker.record import Reading
 RECENT = 600.0
 """Seconds that count as lately: what was done and failed in them is told with each beat."""
 
+_PROC = Path("/proc")
 _KEPT = 120
 """Points of the past that are kept for that: one for each 5 s."""
 
@@ -111,15 +112,37 @@ class Metrics:
 
 
 def _used(past: _Past) -> dict[str, Any]:
-    """Return memory, and the share of a CPU since the last time: children that have ended are in it."""
+    """Return memory, and the share of a CPU since the last time: what a worker has started is in it, ended or not."""
     with past.process.oneshot():
         times, memory = past.process.cpu_times(), past.process.memory_info()
-    now, seconds = boottime(), sum(times[:4])
+    now, seconds = boottime(), sum(times[:4]) + sum(map(_cpu_seconds, _descendants(past.process.pid)))
     before, past.measured_at = past.measured_at, now
     used, past.cpu_seconds = seconds - past.cpu_seconds, seconds
     found: dict[str, Any] = {"rss_mb": round(memory.rss / MIB, 1)}
     if before is not None and now > before:
         found["cpu_percent"] = round(max(0.0, used) / (now - before) * 100, 1)
+    return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        return float(sum(psutil.Process(pid).cpu_times()[:4]))
+    except (OSError, psutil.Error):
+        return 0.0
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the children of a process's main thread, theirs included: to look at every process would cost too much."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            children = [int(child) for child in (_PROC / f"{parent}/task/{parent}/children").read_text().split()]
+        except OSError:
+            continue
+        found += children
+        waiting += children
     return found
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.process import prctl
 from fleet.worker.enforcement import Verdict, kill_session
 from fleet.worker.protocol import Death, Reason
 from fleet.worker.record import now_ns
@@ -42,9 +42,7 @@ class Exit:
 
 def adopt_orphans(adopting: bool = True) -> None:
     """Become the parent of descendants whose own parent dies (Linux), so that they are reaped; or cease to."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "prctl"):
-        library.prctl(_PR_SET_CHILD_SUBREAPER, int(adopting), 0, 0, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, int(adopting))
 
 
 def reap(is_own: Callable[[int], bool]) -> Iterator[Exit]:

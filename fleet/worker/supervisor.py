@@ -15,6 +15,7 @@ from fleet.worker.children import Launcher
 from fleet.worker.descendants import end_commands_of
 from fleet.worker.enforcement import Verdict, interruption, kill_if, next_timeout, verdict
 from fleet.worker.group import Group
+from fleet.worker.kernel_kills import KernelKills
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
 from fleet.worker.protocol import Message, Reason
@@ -53,7 +54,7 @@ class Supervisor:
         self._signals = 0
         self._exit_code = 0
         self._over = False
-        self._kills = out_of_memory_kills()
+        self._kernel_kills = KernelKills(out_of_memory_kills, self._clock)
         self._ticked_at = self._awake_since = boottime()
         self._wakeup, self._wakeup_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -92,6 +93,7 @@ class Supervisor:
         self._start_workers(launcher, now)
         self._enforce(now - self._awake_since)
         self._keeper.kill_if_stuck(now - self._awake_since)
+        self._kernel_kills.look()
         self._wait(self._until_next(now))
         self._ticked_at = boottime()
         self._hear_keeper()
@@ -173,24 +175,20 @@ class Supervisor:
                 # Before anybody can claim the task again, and before the place is filled.
                 end_commands_of(slot.incarnation, self._clock)
             name = self._settings.worker_name(place.number)
-            death = autopsy(name, slot, sentence, ended, out_of_memory=self._memory_ran_out())
+            starved = reason is Reason.CRASH and self._kernel_kills.explain(ended)
+            death = autopsy(name, slot, sentence, ended, out_of_memory=starved)
             self._keeper.report(death)
             if reason is Reason.CRASH:
                 _log.warning(
                     "worker %s (pid %d) %s, task %d",
                     death.worker_id,
                     ended.pid,
-                    ended.manner,
+                    f"{ended.manner}, out of memory" if starved else ended.manner,
                     death.task_id,
                     extra={"task_id": death.task_id or None},
                 )
         slot.phase = Phase.VACANT
         slot.idle = 0
-
-    def _memory_ran_out(self) -> bool:
-        """Return whether the kernel has killed a process here for want of memory since this was last asked."""
-        before, self._kills = self._kills, out_of_memory_kills()
-        return before is not None and self._kills is not None and self._kills > before
 
     # The keeper
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
 
 from fleet import process as processes
+from fleet.domain.execution import Claimant
 from fleet.domain.group import NewGroup
 from fleet.domain.limits import Limit
 from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.schedule import Schedule
 from fleet.domain.task import HandlerDefaults, NewTask
-from fleet.domain.worker import WorkerRegistration
+from fleet.domain.worker import Beat, WorkerRegistration
 from fleet.process import identify
 from fleet.storage.interfaces import Holder, MinuteCount, SettingsChange, Storage
 from tests.cli.conftest import Command
@@ -64,6 +66,30 @@ def test_killed_worker_shows_dead_at_once(fleet: Command, database: Storage) -> 
     status = fleet("status", "--json")
     assert (status.code, status.document["workers"]["ready"], status.document["workers"]["dead"]) == (0, 1, 1)
     assert "worker gone is dead" in status.document["notes"][0]
+
+
+def test_workers_show_what_they_use(fleet: Command, database: Storage) -> None:
+    """`workers` and `worker show` tell CPU, memory and for how long the present task is executed, as of the last beat;
+    what somebody has broken in a row is left out."""
+    register(database, "w")
+    database.queue.enqueue([NewTask("count")])
+    lanes = tuple((lane.lane_id, 1, False) for lane in database.queue.lanes(0))
+    assert database.queue.claim(Claimant("w", "w-1", 20), lanes, 1).tasks
+    metrics = {"at": "2026-01-01T00:01:05.000Z", "task_since": "2026-01-01T00:00:00.000Z"}
+    use = {"cpu_percent": 97.5, "rss_mb": 120.5}
+    database.registry.beat([Beat("w", "w-1", ((1, 1),), 1, metadata={**metrics, **use})])
+    header, line = fleet("workers").out.splitlines()
+    assert header.split()[4:8] == ["TASK", "FOR", "CPU", "RSS"]
+    assert line.split()[4:10] == ["1", "1m05s", "98", "%", "120", "MiB"]
+    assert fleet("workers", "--json").document[0]["metadata"]["cpu_percent"] == 97.5
+    shown = fleet("worker", "show", "w").out
+    assert re.search(r"executing for +1m05s\nCPU +98 %\nresident memory +120 MiB", shown)
+    database.registry.beat([Beat("w", "w-1", ((1, 1),), 1, metadata={"at": 7, "cpu_percent": "x", "rss_mb": -1})])
+    assert fleet("workers").out.splitlines()[1].split()[4:8] == ["1", "-", "-", "-"]
+    execute(database, "UPDATE worker_registry SET metadata_json = '[]'")
+    assert fleet("workers").out.splitlines()[1].split()[4:8] == ["1", "-", "-", "-"]
+    database.registry.end("w", "w-1", reason="drained")
+    assert fleet("workers", "--all").out.splitlines()[1].split()[4:8] == ["-", "-", "-", "-"]
 
 
 def test_ended_workers_are_shown_when_asked(fleet: Command, database: Storage) -> None:

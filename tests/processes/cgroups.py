@@ -38,6 +38,12 @@ def memory_limit(megabytes: int) -> Iterator[Path | None]:
         directory.rmdir()
 
 
+def used_megabytes(procs: Path) -> int:
+    """Return what the processes of a group use."""
+    names = ("memory.usage_in_bytes", "memory.current")
+    return next(int((procs.parent / name).read_text()) >> 20 for name in names if (procs.parent / name).exists())
+
+
 def join(procs: Path) -> None:
     """Put this process, and what it will start, into a group."""
     procs.write_text(str(os.getpid()))

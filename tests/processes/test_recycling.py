@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.processes.cgroups import memory_limit
+from tests.processes.cgroups import memory_limit, used_megabytes
 from tests.processes.harness import Site
 from tests.processes.running import Running
 from tests.processes.test_supervision import AT_ONCE
@@ -67,6 +67,31 @@ def test_before_the_control_group_is_full(site: Site) -> None:
         assert len(executed_by(site)) > 1
         assert "ended: recycled" in worker.text
         assert "memory" not in worker.text
+
+
+def test_who_is_small_stays(site: Site) -> None:
+    """Of many forked workers in a nearly full control group the one that has grown is replaced, and nobody else: what
+    they share with each other is no worker's own, though each has it in its resident memory."""
+    with memory_limit(400) as procs:
+        if procs is None:
+            pytest.skip(NO_GROUP)
+        limited_worker(site, procs, "--prefetch=1", "--worker-id=w", processes=8)
+        before = site.wait_workers(8)
+        tasks = site.enqueue("leak", {"megabytes": 380 - used_megabytes(procs)})
+        site.wait_finished(tasks)
+        (grown,) = {line.pid for line in site.ledger.executions()}
+
+        def is_replaced() -> bool:
+            tasks.extend(site.enqueue("note", count=16))
+            site.wait_finished(tasks)
+            return grown not in {pid for _, pid in site.workers().values()}
+
+        site.wait_until(is_replaced, "the worker that has grown is replaced")
+        after = site.wait_workers(8)
+        stayed = {name for name, life in before.items() if life[1] != grown}
+        assert {name for name in stayed if after[name] == before[name]} == stayed
+        site.ledger.check_executed_once(tasks)
+        site.kill_all()
 
 
 def test_a_task_that_eats_all_memory_is_condemned(site: Site) -> None:

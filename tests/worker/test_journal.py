@@ -42,9 +42,9 @@ class Log:
 def log(capsys: pytest.CaptureFixture[str]) -> Iterator[Log]:
     """Give a journal; the loggers are as before afterwards."""
     logger = logging.getLogger("fleet")
-    before = (logger.handlers[:], logger.level, logger.propagate)
+    before = (logger.handlers[:], logger.level, logger.propagate, logging.lastResort)
     yield Log(capsys)
-    logger.handlers[:], logger.level, logger.propagate = before
+    logger.handlers[:], logger.level, logger.propagate, logging.lastResort = before
 
 
 def test_a_line_says_who_and_which_task(log: Log) -> None:
@@ -153,3 +153,27 @@ def test_a_flood_is_bounded(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         "task 99 failed (30 more lines like this were left out)",
         "task 100 failed",
     ]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_forked_process_goes_on_under_its_own_name(log: Log, as_json: bool) -> None:
+    """What is opened again, in the same form, is the same journal with another speaker."""
+    log.open(KEEPER, as_json=as_json)
+    [handler] = logging.getLogger("fleet").handlers
+    open_journal("w-2", WORKER, as_json=as_json)
+    logging.getLogger("fleet.worker").info("mine")
+    [line] = log.lines
+    assert logging.getLogger("fleet").handlers == [handler]
+    assert "w-2" in line
+    assert "keeper" not in line
+
+
+def test_other_libraries_are_heard_in_the_same_form(log: Log) -> None:
+    """A warning of a library for whose logger nothing is configured is a line like any other; what is less is not."""
+    log.open()
+    stranger = logging.Logger("stranger")
+    with executing(7):
+        stranger.warning("disk at %d%%", 91)
+        stranger.info("not this")
+    [line] = log.objects
+    assert (line["logger"], line["message"], line["task_id"]) == ("stranger", "disk at 91%", 7)

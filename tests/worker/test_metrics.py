@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,13 @@ from fleet.worker.board import Board
 from fleet.worker.metrics import RECENT, Metrics, facts
 from fleet.worker.record import Phase, now_ns
 from fleet.worker.slot import Slot
+from tests.processes.running import wait_until
 
 BUSY = "import sys; print('up', flush=True)\nwhile True: pass"
+STARTER = (
+    "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'while True: pass']); "
+    "print('up', flush=True); sys.stdin.read(); child.kill()"
+)
 LARGE = "import sys; block = bytearray(200 << 20); print('up', flush=True); sys.stdin.read()"
 
 
@@ -46,6 +52,9 @@ class Processes:
     def end(self) -> None:
         """End them."""
         for child in self.started:
+            with suppress(psutil.NoSuchProcess):
+                for started in psutil.Process(child.pid).children():
+                    started.kill()
             child.kill()
             child.communicate()
 
@@ -71,6 +80,13 @@ def measure(metrics: Metrics, slot: Slot) -> dict[str, Any]:
     [(_, told)] = metrics.measure([reading]).items()
     found: dict[str, Any] = json.loads(json.dumps(told))
     return found
+
+
+def test_the_cpu_of_a_command_is_its_workers(metrics: Metrics, processes: Processes) -> None:
+    """What a worker has started, a shell command say, counts as its own while it runs."""
+    slot = processes.start(STARTER)
+    measure(metrics, slot)
+    wait_until(lambda: measure(metrics, slot)["cpu_percent"] > 20, "the command's use is told")
 
 
 def test_memory_is_what_the_process_holds(metrics: Metrics, processes: Processes) -> None:
