@@ -68,9 +68,9 @@ def _stage() -> Iterator[tuple[Board, Channels]]:
 def _quietly() -> Iterator[None]:
     """Log to nowhere."""
     logger = logging.getLogger("fleet")
-    before = (logger.handlers[:], logger.level, logger.propagate)
+    before = (logger.handlers[:], logger.level, logger.propagate, logging.lastResort)
     open_journal("rehearsal", WORKER, as_json=False, stream=io.StringIO())
     try:
         yield
     finally:
-        logger.handlers[:], logger.level, logger.propagate = before
+        logger.handlers[:], logger.level, logger.propagate, logging.lastResort = before
