@@ -3,11 +3,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fleet.clock import ManualClock
 from fleet.storage.interfaces import Storage
 from tests.databases import KINDS, PostgresTemplate, Slate, opened
 from tests.postgres import PostgresServer, start_server
+
+# How fast examples are made and run says something of the machine, and nothing of the code.
+settings.register_profile("fleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fleet")
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,10 @@ def main(parent: int, command: str) -> None:
                 file.write(str(_FIRST_TO_GO))
     except OSError:
         pass
-    # Python ignores these, and what is ignored stays so in the command.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    # What is ignored stays so in the command: by Python, or since the worker was started by nohup or in the background.
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     os.execv("/bin/sh", ["sh", "-c", command])
 
 
