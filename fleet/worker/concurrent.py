@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fleet.domain.execution import ClaimedTask, Failure, failed
+from fleet.clock import boottime
+from fleet.domain.execution import ClaimedTask, Failure, Withdrawal, failed
+from fleet.domain.task import TaskStatus
 from fleet.worker.alone import LoneBeats
 from fleet.worker.claims import Claims, Completion
 from fleet.worker.context import Context
@@ -112,8 +114,8 @@ class ConcurrentRunner:
         self._show()
 
     def wait_for_end(self) -> None:
-        """Wait a moment for an execution to end."""
-        if self._ended.empty():
+        """Wait a moment for an execution to end, if there is any."""
+        if self.in_flight and self._ended.empty():
             self._orders.wait_for_end()
 
     def supervisor_gone(self) -> None:
@@ -150,11 +152,16 @@ class ConcurrentRunner:
         own = self._claims.own_task(claimed, shares_thread=is_async)
         seat = flight.seat
         context = Context(
-            claimed, lambda: self._orders.stop_reason(seat), own, timeout, lambda: self._orders.stop(seat)
+            claimed,
+            lambda: self._orders.stop_reason(seat),
+            own,
+            timeout,
+            lambda: self._orders.stop(seat),
+            beside_others=lambda: len(self._executing) > 1,
         )
         if handler is not None and is_async:
             execution = self._execute_async(flight, handler, context, own)
-            self._loop.run(execution, lambda: context.stop)
+            self._loop.run(execution, lambda: context.stop, lambda: self._lost(flight, own))
         else:
             thread = threading.Thread(
                 target=self._execute,
@@ -176,6 +183,11 @@ class ConcurrentRunner:
 
     async def _execute_async(self, flight: Flight, handler: Handler, context: Context, own: OwnTask) -> None:
         self._end(flight, await execute_async(handler, flight.claimed, context), own)
+
+    def _lost(self, flight: Flight, own: OwnTask) -> None:
+        """Give back what another handler has cancelled before it had begun."""
+        nothing = Withdrawal(TaskStatus.PENDING, "its coroutine was cancelled before it had begun")
+        self._end(flight, Execution(flight.claimed, nothing, boottime(), 0.0), own)
 
     def _end(self, flight: Flight, execution: Execution, own: OwnTask) -> None:
         completion = self._claims.completion(execution, own)

@@ -52,6 +52,7 @@ class Context:
         why_stop: returns why the execution should end early, None while it should not.
         own: the task's rows.
         timeout: seconds that the execution may take, None for any time.
+        beside_others: returns whether other executions share its process now.
         stop: returns the order by which the execution is to end now, with the reason; None while there is none.
 
     Attributes:
@@ -68,7 +69,10 @@ class Context:
         own: OwnTask,
         timeout: float | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
+        beside_others: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._beside_others = beside_others
+        self._under_way: set[str] = set()
         self._stop = stop
         self.timeout = timeout
         self.task_id = claimed.task_id
@@ -104,6 +108,11 @@ class Context:
     def claim(self) -> str:
         """A name of this very execution, unlike that of any other: worker's life, task, claim token."""
         return self._own.claim
+
+    @property
+    def beside_others(self) -> bool:
+        """Whether other executions share this process at the moment."""
+        return self._beside_others()
 
     def stop_if_asked(self) -> None:
         """Leave the handler when its end is asked for.
@@ -154,22 +163,30 @@ class Context:
         if inspect.iscoroutinefunction(function):
             return self._awaited_step(name, function, args, kwargs)  # type: ignore[return-value]  # what it returns
         if name not in steps:
-            self._check_step(name)
-            self._store(name, function(*args, **kwargs))
+            with self._doing(name):
+                self._store(name, function(*args, **kwargs))
         found: T = steps[name]
         return found
 
     async def _awaited_step(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         steps = self._stored_steps()
         if name not in steps:
-            self._check_step(name)
-            self._store(name, await function(*args, **kwargs))
+            with self._doing(name):
+                self._store(name, await function(*args, **kwargs))
         return steps[name]
 
-    def _check_step(self, name: str) -> None:
-        """Refuse what could not be stored: it is not done in the first place."""
+    @contextmanager
+    def _doing(self, name: str) -> Iterator[None]:
+        """Do a step; what could not be stored, or is being done already, is not done in the first place."""
         _check_name(name)
         self._own.check_no_transaction(name)
+        if name in self._under_way:
+            raise UsageError(f"step {name!r} is under way: it is done once: wait for the first call")
+        self._under_way.add(name)
+        try:
+            yield
+        finally:
+            self._under_way.discard(name)
 
     def checkpoint(self, value: Any) -> None:
         """Store where the task stands, in place of what was stored before; errors as for `step`."""

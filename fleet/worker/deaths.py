@@ -9,6 +9,7 @@ from fleet.domain.execution import Fence, Finish
 from fleet.domain.task import TaskStatus
 from fleet.storage.interfaces import RegistrationBackend
 from fleet.worker.protocol import Death, Reason
+from fleet.worker.wholeness import EXIT_MUTILATED
 
 CHARGED = (Reason.CRASH, Reason.TIMEOUT)
 """Ends that are the task's own doing. The others are ordered from outside and never count against it."""
@@ -80,6 +81,8 @@ _ORDERED = {
 
 def _manner(death: Death) -> str:
     memory = f"peak memory {death.peak_kb / 1024:.0f} MiB"
+    if death.exit_code == EXIT_MUTILATED:
+        return "ended: the task had closed descriptors that its worker needs"
     if death.signal is None:
         return f"exited with code {death.exit_code} after {format_seconds(death.seconds)}, {memory}"
     name = _signal_name(death.signal)

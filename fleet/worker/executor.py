@@ -72,13 +72,22 @@ def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> 
     """
     worker = os.getpid()
     if handler is not None and handler.is_async:
-        execution = asyncio.run(until_told(execute_async(handler, claimed, context), lambda: context.stop))
+        execution = _execute_in_loop(handler, claimed, context)
     else:
         execution = _execute(handler, claimed, context)
     if os.getpid() != worker:
         # A child that the handler forked has come back through it: it is no worker, and touches nothing of ours.
         os._exit(1 if execution.failed else 0)
     return execution
+
+
+def _execute_in_loop(handler: Handler, claimed: ClaimedTask, context: Context) -> Execution:
+    began = boottime()
+    try:
+        return asyncio.run(until_told(execute_async(handler, claimed, context), lambda: context.stop))
+    except BaseException as error:
+        # It has stopped its loop, or cancelled all that runs there.
+        return Execution(claimed, _failure(handler, {}, error), began, boottime() - began)
 
 
 def _execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Execution:
@@ -136,6 +145,9 @@ def _raised(handler: Handler, arguments: dict[str, Any], error: BaseException, c
         return Failure("timeout", f"timed out after {context.timeout:g} s")
     if isinstance(error, asyncio.CancelledError) and context.should_stop:
         return Withdrawal(TaskStatus.PENDING, f"its coroutine was cancelled: {context.stop_reason}")
+    if isinstance(error, asyncio.CancelledError) and context.beside_others:
+        # Perhaps by a handler beside it: it is executed alone next, and charged if it does this to itself.
+        return Withdrawal(TaskStatus.PENDING, "its coroutine was cancelled, and other handlers ran beside it")
     if isinstance(error, Signal):
         return _heeded(error)
     if isinstance(error, Failed):

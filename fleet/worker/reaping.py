@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,3 +106,15 @@ def _execution(seat: Seat) -> dict[str, Any]:
         "timeout": seat.timeout / 1e9,
         "retry_in": None if seat.retry_in < 0 else seat.retry_in / 1e9,
     }
+
+
+def in_words(seats: Sequence[Seat]) -> str:
+    """Return what was executed, for a line of the log."""
+    if not seats:
+        return "no task"
+    return f"task {seats[0].task_id}" if len(seats) == 1 else f"{len(seats)} tasks at once"
+
+
+def about(seats: Sequence[Seat]) -> dict[str, int | None]:
+    """Return the field of a line of the log that names the task, where it is about one."""
+    return {"task_id": seats[0].task_id if len(seats) == 1 else None}

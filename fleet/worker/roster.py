@@ -11,6 +11,7 @@ from fleet.worker.record import Ending
 LONG_LIFE = 10.0
 SHORTEST_DELAY = 0.5
 LONGEST_DELAY = 30.0
+LONGEST_DELAY_IN_TASK = 2.0
 
 _FAULTLESS = (Reason.TIMEOUT, Reason.CLAIM_LOST, Reason.CANCELLED)
 _FOR_GOOD = (Reason.DRAIN_DEADLINE, Reason.SECOND_SIGNAL)
@@ -65,11 +66,18 @@ class Place:
         self.pid, self.born_at, self.start_at = pid, now, None
         self.sentence, self.draining, self.drained_at = None, False, None
 
-    def ended(self, reason: Reason, ending: Ending, now: float) -> None:
+    def ended(self, reason: Reason, ending: Ending, now: float, *, worked: bool = False, in_task: bool = False) -> None:
         """Note that the process is gone, and decide whether it is replaced, and when.
 
         One that ended because it was to drain is never replaced. One that timed out, or whose claim was lost, is
         replaced at once; one that died young, later and later.
+
+        Args:
+            reason: why it ended.
+            ending: why it ended by itself, if it did.
+            now: boot seconds.
+            worked: whether it had done a task: then it did not die young.
+            in_task: whether it died of a task: that has a backoff of its own, and the others are waiting.
         """
         draining, self.pid = self.draining, None
         if draining or reason in _FOR_GOOD or ending in (Ending.DRAINED, Ending.EMPTY, Ending.REFUSED):
@@ -78,8 +86,9 @@ class Place:
         elif ending in (Ending.RECYCLED, Ending.SIGNALLED) or reason in _FAULTLESS:
             self.start_at = now
         else:
-            self.short_lives = 0 if now - self.born_at > LONG_LIFE else self.short_lives + 1
-            self.start_at = now + restart_delay(self.short_lives)
+            self.short_lives = 0 if worked or now - self.born_at > LONG_LIFE else self.short_lives + 1
+            delay = restart_delay(self.short_lives)
+            self.start_at = now + (min(delay, LONGEST_DELAY_IN_TASK) if in_task else delay)
 
     def retire(self) -> None:
         """Start nobody here any more."""

@@ -93,6 +93,10 @@ class WorkerSettings:
         _check_range("--prefetch", self.prefetch, 1, MAX_BATCH)
         _check_range("--max-tasks", self.max_tasks, 1, None)
         _check_range("--max-memory-mb", self.max_memory_mb, 1, None)
+        if self.max_age is not None and self.max_age <= 0:
+            raise UsageError(f"--max-age {self.max_age:g}: give more than 0, or leave it out")
+        if self.shell_env and not self.allow_shell:
+            raise UsageError("--shell-env says what shell commands get: it needs --allow-shell")
         _check_range("--concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         if self.concurrency > 1 and self.prefetch is not None:
             raise UsageError("--prefetch cannot be given with --concurrency: a worker claims what it has room for")

@@ -62,6 +62,13 @@ class Slot(Cells):
             for position in range(SEAT_WORDS):
                 seat.cells[seat.base + position] = 0
 
+    def vacate(self) -> None:
+        """Say that its process is gone, and that what it held is no affair of this group any more."""
+        self.phase = Phase.VACANT
+        self.idle = 0
+        for seat in self.seats:
+            seat.free()
+
     @property
     def is_concurrent(self) -> bool:
         """Whether the worker executes several tasks at a time."""

@@ -19,7 +19,7 @@ from fleet.worker.kernel_kills import KernelKills
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
 from fleet.worker.protocol import Message, Reason
-from fleet.worker.reaping import Exit, adopt_orphans, autopsy, reap
+from fleet.worker.reaping import Exit, about, adopt_orphans, autopsy, in_words, reap
 from fleet.worker.record import Ending, Phase, nanoseconds, now_ns
 from fleet.worker.roster import Place, Roster
 from fleet.worker.slot import Slot
@@ -147,9 +147,8 @@ class Supervisor:
         place.sentence = kill_if(place.pid, slot, lambda: judge(slot), self._clock)
         if place.sentence is not None:
             name = self._settings.worker_name(place.number)
-            task_id = slot.seats[place.sentence.seat or 0].task_id
-            reason = place.sentence.reason
-            _log.warning("killed worker %s, task %d: %s", name, task_id, reason, extra={"task_id": task_id or None})
+            seats = slot.executing if place.sentence.seat is None else [slot.seats[place.sentence.seat]]
+            _log.warning("killed worker %s, %s: %s", name, in_words(seats), place.sentence.reason, extra=about(seats))
 
     def _reap(self) -> None:
         for ended in reap(self._is_own):
@@ -167,7 +166,8 @@ class Supervisor:
         sentence = place.sentence or Verdict(Reason.NORMAL if said_goodbye else Reason.CRASH)
         reason = sentence.reason
         place.draining = place.draining or bool(slot.drain)
-        place.ended(reason, Ending(slot.ending) if said_goodbye else Ending.NONE, now)
+        ending = Ending(slot.ending) if said_goodbye else Ending.NONE
+        place.ended(reason, ending, now, worked=slot.done > 0, in_task=bool(slot.executing))
         if ended.code == EXIT_REFUSED:
             self._exit_code = 1
         if not said_goodbye:
@@ -180,15 +180,14 @@ class Supervisor:
             self._keeper.report(death)
             if reason is Reason.CRASH:
                 _log.warning(
-                    "worker %s (pid %d) %s, task %d",
+                    "worker %s (pid %d) %s, %s",
                     death.worker_id,
                     ended.pid,
                     f"{ended.manner}, out of memory" if starved else ended.manner,
-                    death.task_id,
-                    extra={"task_id": death.task_id or None},
+                    in_words(slot.executing),
+                    extra=about(slot.executing),
                 )
-        slot.phase = Phase.VACANT
-        slot.idle = 0
+        slot.vacate()
 
     # The keeper
 

@@ -21,6 +21,7 @@ from typing import Any
 from sqlalchemy import text
 
 from fleet import Cancel, Fail, Fleet, Retry, Snooze, Stopped
+from fleet.errors import UsageError
 from fleet.worker.context import Context
 from tests.processes.recording import record
 
@@ -392,3 +393,42 @@ def brief_nap(ctx: Context, seconds: float) -> dict[str, Any]:
     found = record(ctx)
     time.sleep(seconds)
     return found
+
+
+@app.task()
+async def stop_loop(ctx: Context) -> dict[str, Any]:
+    """Stop the event loop, which is not this handler's own."""
+    found = record(ctx)
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0.1)
+    return found
+
+
+@app.task()
+async def cancel_all(ctx: Context) -> dict[str, Any]:
+    """Cancel all coroutines of the loop, this one included."""
+    found = record(ctx)
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(0.1)
+    return found
+
+
+@app.task()
+async def same_step_twice(ctx: Context) -> str:
+    """Do a step while it is under way."""
+    record(ctx)
+    done = []
+
+    async def step() -> int:
+        done.append(1)
+        await asyncio.sleep(0.1)
+        return len(done)
+
+    first = asyncio.ensure_future(ctx.step("one", step))
+    await asyncio.sleep(0)
+    try:
+        await ctx.step("one", step)
+    except UsageError as error:
+        return f"{await first} {error}"
+    return "both were done"

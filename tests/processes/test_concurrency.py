@@ -270,3 +270,59 @@ def test_a_forgotten_worker_registers_anew(site: Site) -> None:
     site.wait_finished([coroutine, thread])
     site.ledger.check_done_once([coroutine, thread])
     assert {found for _, found in site.workers().values()} == {pid}
+
+
+def test_a_stopped_loop_goes_on(site: Site) -> None:
+    """A handler that stops the event loop stops neither itself nor those beside it."""
+    tasks = site.enqueue("async_hold", *[{"gate": "open"}] * 3)
+    (stopping,) = site.enqueue("stop_loop")
+    site.worker("--concurrency=4")
+    site.wait_finished([stopping])
+    site.open_gate("open")
+    site.wait_finished(tasks)
+    site.ledger.check_executed_once([*tasks, stopping])
+
+
+def test_who_was_cancelled_by_another_is_not_charged(site: Site) -> None:
+    """A handler that cancels all coroutines is charged when it is alone with what it has done; those beside it, begun
+    or not, are given back uncounted and come to their end (RT08)."""
+    tasks = site.enqueue("async_hold", *[{"gate": "open"}] * 3)
+    (cancelling,) = site.enqueue("cancel_all", max_attempts=2, retry=AT_ONCE)
+    site.worker("--concurrency=8")
+    everybody = [*tasks, cancelling]
+    site.wait_until(lambda: {site.task(task, "interruptions") for task in everybody} == {(1,)}, "all were given back")
+    site.open_gate("open")
+    site.wait_finished(everybody)
+    site.ledger.check_done_once(tasks)
+    assert {site.task(task, "attempt") for task in tasks} == {(1,)}
+    assert site.task(cancelling, "status", "error_kind", "attempt") == ("failed", "CancelledError", 2)
+
+
+@pytest.mark.parametrize("handler", ["stop_loop", "cancel_all"])
+def test_alone_a_handler_that_breaks_its_loop_has_failed(site: Site, handler: str) -> None:
+    """Without others in its process a handler that stops its event loop, or cancels all that runs there, has failed,
+    and its worker goes on."""
+    (task,) = site.enqueue(handler, max_attempts=1)
+    site.worker()
+    life = site.wait_workers(1)
+    site.wait_finished([task])
+    (after,) = site.enqueue("note")
+    site.wait_finished([after])
+    assert site.status(task) == "failed"
+    assert site.workers() == life
+
+
+def test_a_step_is_not_done_twice_at_once(site: Site) -> None:
+    """A step that is called while it is under way is refused, and done once."""
+    (task,) = site.enqueue("same_step_twice", max_attempts=1)
+    site.worker("--concurrency=2")
+    site.wait_finished([task])
+    assert str(result(site, task)).startswith("1 step 'one' is under way")
+
+
+def test_a_recycled_worker_waits_for_nothing(site: Site) -> None:
+    """With --max-tasks a worker ends when its tasks have ended, and not a heartbeat later."""
+    tasks = site.enqueue("async_note", count=4)
+    worker = site.worker("--concurrency=4", "--max-tasks=2", "--until-empty", "--heartbeat-interval=20", "--lease=60")
+    assert worker.wait(15) == 0
+    site.ledger.check_executed_once(tasks)

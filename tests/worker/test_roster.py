@@ -4,7 +4,7 @@ import pytest
 
 from fleet.worker.protocol import Reason
 from fleet.worker.record import Ending
-from fleet.worker.roster import LONGEST_DELAY, Roster, restart_delay
+from fleet.worker.roster import LONGEST_DELAY, Place, Roster, restart_delay
 
 
 def started(size: int) -> Roster:
@@ -92,3 +92,23 @@ def test_who_dies_young_is_replaced_later_and_later() -> None:
     roster.places[0].started(7, 2.0)
     end(roster, 0, Ending.NONE, 100.0, Reason.CRASH)
     assert len(roster.due(1, 100.0)) == 1
+
+
+@pytest.mark.parametrize(("in_task", "longest"), [(False, 30.0), (True, 2.0)])
+def test_a_death_in_a_task_is_replaced_sooner(in_task: bool, longest: float) -> None:
+    """Who dies young before any work is replaced later and later; after a death in a task, whose own backoff holds, the
+    others do not wait for long (LF04)."""
+    place = Place(0)
+    for _ in range(20):
+        place.started(1, 100.0)
+        place.ended(Reason.CRASH, Ending.NONE, 101.0, in_task=in_task)
+    assert place.start_at == 101.0 + longest
+
+
+def test_who_has_worked_did_not_die_young() -> None:
+    """A worker that has done a task is replaced at once when it dies, however young, and forgives those before it."""
+    place = Place(0)
+    for worked in (False, False, True):
+        place.started(1, 100.0)
+        place.ended(Reason.CRASH, Ending.NONE, 101.0, worked=worked)
+    assert (place.start_at, place.short_lives) == (101.0, 0)
