@@ -50,7 +50,7 @@ _ADVANCE = Statement(
 _IS_OPEN = Statement(f"SELECT 1 FROM work_queue WHERE id = :id AND {OPEN}")
 # A schedule's last tick stays, whatever its age.
 _OLD_TICKS = """SELECT t.schedule, t.tick_at FROM work_schedule s JOIN work_schedule_tick t ON t.schedule = s.name
-    WHERE t.tick_at < :cutoff AND t.tick_at < s.last_tick_at LIMIT :limit"""
+    WHERE t.tick_at < :cutoff AND t.created_at < :cutoff AND t.tick_at < s.last_tick_at LIMIT :limit"""
 _ANY_OLD_TICK = Statement(_OLD_TICKS)
 _DELETE_TICKS = Statement(f"DELETE FROM work_schedule_tick WHERE (schedule, tick_at) IN ({_OLD_TICKS})")
 

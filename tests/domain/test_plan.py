@@ -474,7 +474,7 @@ def test_nobody_busy_goes_while_an_idle_one_or_a_launch_is_left(world: Snapshot)
             if worker.worker_id not in drained
             and worker.status is WorkerStatus.ACTIVE
             and worker.group_id not in stopping
-            and (worker.worker_id, worker.incarnation) not in world.dead_workers
+            and (worker.worker_id, worker.incarnation) not in world.dead_workers | world.quarantined
         ]
         assert all(worker.current_task_id is not None for worker in stayed)
 

@@ -382,6 +382,17 @@ def test_old_ticks_are_pruned_but_the_last(store: Storage) -> None:
     assert [len(store.schedules.ticks(name)) for name in ("a", "b")] == [1, 1]
 
 
+def test_what_was_just_recorded_is_kept_for_its_time(store: Storage) -> None:
+    """Ticks that were missed long ago are kept from when that was recorded: who comes back after a year can read it."""
+    store.schedules.add(MINUTELY)
+    age(store, 10 * 3600)
+    store.schedules.tick()
+    recorded = outcomes(store)
+    assert "missed" in recorded
+    assert store.schedules.prune(3600) == 0
+    assert outcomes(store) == recorded
+
+
 def test_the_newest_ticks_come_first(store: Storage) -> None:
     """Ticks are read newest first, as many as are asked for."""
     store.schedules.add(MINUTELY)
