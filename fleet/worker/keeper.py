@@ -16,11 +16,11 @@ from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
 from fleet.worker.board import Board
-from fleet.worker.claims import LearnedLanes
 from fleet.worker.contact import introduce
 from fleet.worker.duties import Duties
 from fleet.worker.errands import Errands
 from fleet.worker.glances import Glances
+from fleet.worker.lanes import LearnedLanes
 from fleet.worker.metrics import Metrics
 from fleet.worker.patience import TROUBLE, patiently
 from fleet.worker.protocol import Channels, Link

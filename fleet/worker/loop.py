@@ -14,9 +14,10 @@ from fleet.storage.interfaces import Storage
 from fleet.worker.alone import LoneBeats
 from fleet.worker.batch import BatchRunner
 from fleet.worker.board import Board
-from fleet.worker.claims import Claims, LearnedLanes
+from fleet.worker.claims import Claims
 from fleet.worker.concurrent import ConcurrentRunner
 from fleet.worker.handlers import Handler
+from fleet.worker.lanes import LearnedLanes
 from fleet.worker.membership import Membership
 from fleet.worker.orders import Orders
 from fleet.worker.patience import TROUBLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleet.clock import boottime
 from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.board import Board
-from fleet.worker.claims import LearnedLanes
+from fleet.worker.lanes import LearnedLanes
 from fleet.worker.protocol import Channels
 
 BETWEEN_LOOKS = 0.001

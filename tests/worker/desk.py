@@ -11,8 +11,9 @@ from fleet.domain.lanes import Offer
 from fleet.errors import DatabaseError
 from fleet.storage.interfaces import Storage
 from fleet.worker.board import Board
-from fleet.worker.claims import Claims, LearnedLanes
+from fleet.worker.claims import Claims
 from fleet.worker.executor import Execution
+from fleet.worker.lanes import LearnedLanes
 from fleet.worker.membership import Membership
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.slot import Slot

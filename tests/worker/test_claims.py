@@ -12,7 +12,7 @@ from fleet.domain.task import NewTask, TaskStatus
 from fleet.errors import DatabaseError
 from fleet.storage.interfaces import Storage
 from fleet.worker import claims as module
-from fleet.worker.claims import LearnedLanes
+from fleet.worker.lanes import LearnedLanes
 from tests.storage.samples import enqueue, enqueue_one, row, statuses
 from tests.worker.desk import OFFER, SETTINGS, Desk, executed, refuse
 

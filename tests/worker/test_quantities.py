@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fleet.domain.lanes import Offer, room_for
 from fleet.domain.task import NewTask
 from fleet.storage.interfaces import Storage
-from fleet.worker.claims import LearnedLanes
+from fleet.worker.lanes import LearnedLanes
 from tests.storage.samples import enqueue
 
 OFFERED = {"gpu": 2.0, "mem": 16.0}

@@ -12,7 +12,7 @@ from fleet.domain.lanes import PREFERENCE_WAIT, Offer
 from fleet.storage.interfaces import Storage
 from fleet.worker import waking
 from fleet.worker.board import Board
-from fleet.worker.claims import LearnedLanes
+from fleet.worker.lanes import LearnedLanes
 from fleet.worker.waking import BETWEEN_LOOKS, WHILE_BUSY, Waker
 from tests.ageing import age
 from tests.storage.samples import claim_one, enqueue_one, join, row, statuses
