@@ -163,3 +163,14 @@ def test_why_an_execution_is_to_stop(slot: Slot) -> None:
     third.timeout = 1_000
     ends = third.started + 1_000
     assert orders.stop(third) == Stop(StopReason.TIMED_OUT, ends / 1e9, timeout=1e-6)
+
+
+def test_nothing_is_executed_where_nobody_is(slot: Slot) -> None:
+    """When a process is gone its record says so of every seat: nobody waits for it, and no timeout of it is due."""
+    slot.seats[1].timeout = MOMENT
+    slot.vacate()
+    assert slot.executing == []
+    assert next_timeout(slot) is None
+    reading = slot.read()
+    assert reading is not None
+    assert (reading.held, reading.is_registered) == ((), False)
