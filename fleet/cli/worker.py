@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import os
@@ -98,6 +99,8 @@ def _start(options: Mapping[str, Any]) -> int:
             resources = _resources(location, settings)
             handlers = resources.load()
             threads = _threads()
+            # What was imported stays: the collector need not look it through before the fork.
+            gc.freeze()
             resources.preload()
         return _supervise(settings, resources, handlers, threads)
     except OSError as error:

@@ -27,6 +27,7 @@ from fleet.worker.settings import WorkerSettings
 CHILD_OPTION = "--child"
 EXIT_BROKEN = 1
 
+_ALL_SIGNALS = signal.valid_signals()
 _SAFE_PATH = ("-P",) if sys.flags.safe_path else ()
 
 _log = logging.getLogger("fleet.worker")
@@ -111,7 +112,7 @@ class ForkLauncher:
 
     def _fork(self, body: Callable[[], int], kept: tuple[int, ...]) -> int:
         # Signals wait until the child has handlers of its own: the supervisor's would answer in its place.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
         _flush()
         pid = os.fork()
         if pid == 0:

@@ -21,6 +21,7 @@ from fleet.worker.seat import SEAT_WORDS, Seat
 SLOT_WORDS = 256
 OUTBOX_BYTES = 65_536
 _HELD = 40
+_BLANK = memoryview(bytes(SLOT_WORDS * WORD_BYTES)).cast("q")
 
 
 class Slot(Cells):
@@ -56,11 +57,9 @@ class Slot(Cells):
 
     def clear(self) -> None:
         """Make the record blank for a new process."""
-        for position in range(SLOT_WORDS):
-            self.cells[self.base + position] = 0
+        self.cells[self.base : self.base + SLOT_WORDS] = _BLANK[:SLOT_WORDS]
         for seat in self.seats:
-            for position in range(SEAT_WORDS):
-                seat.cells[seat.base + position] = 0
+            seat.cells[seat.base : seat.base + SEAT_WORDS] = _BLANK[:SEAT_WORDS]
 
     def vacate(self) -> None:
         """Say that its process is gone, and that what it held is no affair of this group any more."""

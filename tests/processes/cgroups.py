@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.processes.running import wait_until
 
 _VERSION_1 = Path("/sys/fs/cgroup/memory")
 _VERSION_2 = Path("/sys/fs/cgroup")
@@ -33,9 +36,21 @@ def memory_limit(megabytes: int) -> Iterator[Path | None]:
     try:
         yield directory / "cgroup.procs"
     finally:
-        for pid in (directory / "cgroup.procs").read_text().split():
+        wait_until(lambda: _removed(directory, parent), "the control group is gone")
+
+
+def _removed(directory: Path, parent: Path) -> bool:
+    """Move out who is left, and remove a group; return False while the kernel still counts somebody who just ended."""
+    for pid in (directory / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):
             (parent / "cgroup.procs").write_text(pid)
+    try:
         directory.rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
 
 
 def used_megabytes(procs: Path) -> int:
