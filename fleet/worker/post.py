@@ -27,6 +27,8 @@ class KeeperPost:
     def __init__(self, board: Board, heartbeat: float) -> None:
         self._board = board
         self._silence = silence_allowed(heartbeat)
+        # Longer, and others would take the group for lost, since nobody beats for it.
+        self._longest_pause = heartbeat
         self._link: Link | None = None
         self._born_at = 0.0
         self._unwritten: dict[str, Death] = {}
@@ -101,7 +103,7 @@ class KeeperPost:
             self._link.close()
             self._link = None
         self.short_lives = 0 if now - self._born_at > LONG_LIFE else self.short_lives + 1
-        self.start_at = now + restart_delay(self.short_lives - 1)
+        self.start_at = now + min(restart_delay(self.short_lives - 1), self._longest_pause)
 
     def kill_if_stuck(self, awake: float) -> None:
         """Kill a keeper without a pulse, unless this host has just slept (`awake`: seconds since it did)."""
