@@ -69,7 +69,8 @@ def out_of_memory_kills(pid: int | str = "self") -> int | None:
     Args:
         pid: the process, or "self".
     """
-    return next((group.kills for group in _groups(pid) if group.kills is not None), None)
+    counts = (group.kills for group in _groups(pid))
+    return next((kills for kills in counts if kills is not None), None)
 
 
 def _groups(pid: int | str) -> Iterator[MemoryGroup]:

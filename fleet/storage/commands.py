@@ -7,11 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from fleet.domain.group import CommandKind, CommandRecord
-from fleet.domain.jsontext import printable
 from fleet.domain.liveness import ProcessIdentity
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
-from fleet.storage.rows import COMMAND_COLUMNS, command_of, dumps, process_json
+from fleet.storage.rows import COMMAND_COLUMNS, answer_values, command_of, dumps, process_json
 from fleet.storage.sql import Statement
 
 _ISSUE = Statement(
@@ -95,18 +94,8 @@ def finish(
     error_message: str | None,
 ) -> bool:
     """Close a taken command."""
-    failed = error_code is not None or error_message is not None
-    return bool(
-        transaction.touched(
-            _FINISH,
-            command_id=command_id,
-            status="failed" if failed else "succeeded",
-            now=transaction.now,
-            reply=dumps(dict(reply)) if reply is not None else None,
-            error_code=error_code,
-            error_message=printable(error_message, 2_000) if error_message is not None else None,
-        )
-    )
+    values = answer_values(reply, error_code, error_message)
+    return bool(transaction.touched(_FINISH, command_id=command_id, now=transaction.now, **values))
 
 
 def expire(transaction: Transaction) -> tuple[str, ...]:

@@ -8,11 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from fleet.domain.group import CommandStatus
-from fleet.domain.jsontext import printable
 from fleet.domain.orders import ORDER_LIFETIME, OrderKind, OrderRecord
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
-from fleet.storage.rows import dumps, loads, mapping
+from fleet.storage.rows import answer_values, dumps, loads, mapping
 from fleet.storage.sql import Row, Statement, as_time, time_of
 
 _COLUMNS = """command_id, worker_id, incarnation, kind, arguments_json, status, taken_by, created_at, expires_at,
@@ -124,19 +123,9 @@ class SqlWorkerOrders:
         error_message: str | None = None,
     ) -> bool:
         """Close a taken order."""
-        failed = error_code is not None or error_message is not None
+        values = answer_values(reply, error_code, error_message)
         return self._database.write(
-            lambda transaction: bool(
-                transaction.touched(
-                    _ANSWER,
-                    command_id=command_id,
-                    status="failed" if failed else "succeeded",
-                    now=transaction.now,
-                    reply=dumps(dict(reply)) if reply is not None else None,
-                    error_code=error_code,
-                    error_message=printable(error_message, 2_000) if error_message is not None else None,
-                )
-            )
+            lambda transaction: bool(transaction.touched(_ANSWER, command_id=command_id, now=transaction.now, **values))
         )
 
     def expire(self) -> tuple[str, ...]:

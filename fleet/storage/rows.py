@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fleet.domain.execution import ClaimedTask
@@ -13,6 +14,7 @@ from fleet.domain.group import (
     GroupRecord,
     GroupStatus,
 )
+from fleet.domain.jsontext import printable
 from fleet.domain.lanes import Lane, prefers_of, requires_of
 from fleet.domain.liveness import Gap, ProcessIdentity
 from fleet.domain.task import TaskRecord, TaskStatus
@@ -146,6 +148,17 @@ def group_of(row: Row) -> GroupRecord:
         log_path=row["log_path"],
         decision_id=row["decision_id"],
     )
+
+
+def answer_values(reply: Mapping[str, Any] | None, error_code: int | None, error_message: str | None) -> Row:
+    """Return the columns in which a command of either kind is answered: it has failed where an error is named."""
+    failed = error_code is not None or error_message is not None
+    return {
+        "status": "failed" if failed else "succeeded",
+        "reply": dumps(dict(reply)) if reply is not None else None,
+        "error_code": error_code,
+        "error_message": printable(error_message, 2_000) if error_message is not None else None,
+    }
 
 
 COMMAND_COLUMNS = """command_id, adapter_id, pool, kind, arguments_json, status, taken_by_json, scheduler_epoch,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fleet.process import prctl
 from fleet.worker.enforcement import Verdict, kill_session
-from fleet.worker.protocol import Death, Reason
+from fleet.worker.protocol import Death
 from fleet.worker.record import now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.slot import Slot
@@ -78,7 +77,7 @@ def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, *, out_of
         slot: its record, left as it was when it died.
         verdict: why it died.
         ended: how its process ended.
-        out_of_memory: whether the kernel has killed a process here for want of memory since the last death.
+        out_of_memory: whether the kernel has killed it for want of memory.
     """
     seat = slot.seats[verdict.seat] if verdict.seat is not None else _only(slot.executing)
     return Death(
@@ -88,7 +87,7 @@ def autopsy(worker_id: str, slot: Slot, verdict: Verdict, ended: Exit, *, out_of
         exit_code=ended.code,
         signal=ended.signal,
         peak_kb=ended.peak_kb,
-        out_of_memory=out_of_memory and verdict.reason is Reason.CRASH and ended.signal == signal.SIGKILL,
+        out_of_memory=out_of_memory,
         beside=max(0, len(slot.executing) - 1),
         **({} if seat is None else _execution(seat)),
     )
