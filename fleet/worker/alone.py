@@ -95,3 +95,26 @@ class LoneBeats:
             _log.error("task %d: %s: this worker ends itself", task_id, found.reason)
             os.kill(os.getpid(), signal.SIGKILL)
         storage.registry.keep_lease(self._worker_id, reading.incarnation)
+
+
+class Orphanhood:
+    """The lone beats of a worker, as long as it executes without a supervisor.
+
+    Args:
+        make: begins such beats.
+    """
+
+    def __init__(self, make: Callable[[], LoneBeats]) -> None:
+        self._make = make
+        self._beats: LoneBeats | None = None
+
+    def begin(self) -> None:
+        """Beat from now on, if that has not begun."""
+        if self._beats is None:
+            self._beats = self._make()
+
+    def end(self) -> None:
+        """End the beats, if there are any."""
+        if self._beats is not None:
+            self._beats.stop()
+            self._beats = None

@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from fleet.clock import boottime
-from fleet.domain.execution import ClaimedTask, Failure, failed
+from fleet.domain.execution import ClaimedTask
 from fleet.domain.worker import WorkerStatus
-from fleet.worker.alone import LoneBeats
+from fleet.worker.alone import LoneBeats, Orphanhood
 from fleet.worker.board import Board
 from fleet.worker.claims import Claims
 from fleet.worker.context import Context
 from fleet.worker.executor import execute, reap_leftovers
-from fleet.worker.handlers import Handler, timeout_of
+from fleet.worker.handlers import Handler, terms_of, timeout_of
 from fleet.worker.orders import Orders
 from fleet.worker.outbox import line
 from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
@@ -21,8 +21,6 @@ from fleet.worker.protocol import Link
 from fleet.worker.record import nanoseconds, now_ns
 from fleet.worker.slot import Slot
 from fleet.worker.wholeness import Wholeness
-
-_DIED = Failure("killed", "killed")
 
 
 class BatchRunner:
@@ -59,9 +57,8 @@ class BatchRunner:
         self._orders = orders
         self._handlers = handlers
         self._prefetch = prefetch
-        self._beat_alone = beat_alone
+        self._orphanhood = Orphanhood(beat_alone)
         self._wholeness = wholeness
-        self._lone: LoneBeats | None = None
         self._unrecorded = False
 
     in_flight = 0
@@ -93,12 +90,10 @@ class BatchRunner:
     def _execute(self, position: int, claimed: ClaimedTask) -> bool:
         handler = self._handlers.get(claimed.task)
         timeout = timeout_of(claimed, handler)
-        retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
         if not self._slot.begin(
             position,
             started=now_ns(),
-            timeout=nanoseconds(timeout or 0.0),
-            retry_in=-1 if retry_in is None else nanoseconds(retry_in),
+            **terms_of(claimed, handler),
             grace=nanoseconds(handler.time_to_end if handler else 0.0),
         ):
             return False
@@ -113,7 +108,7 @@ class BatchRunner:
         # While the record still says that it executes: whatever broke this process is charged.
         self._wholeness.check()
         self._slot.end_of_execution()
-        self._end_lone_beats()
+        self._orphanhood.end()
         reap_leftovers()
         self._prefetch.learn(execution.seconds)
         self._unrecorded = self._claims.take(self._claims.completion(execution, own))
@@ -130,10 +125,5 @@ class BatchRunner:
 
     def supervisor_gone(self) -> None:
         """Beat for the worker while it executes."""
-        if self._lone is None and self._slot.executing:
-            self._lone = self._beat_alone()
-
-    def _end_lone_beats(self) -> None:
-        if self._lone is not None:
-            self._lone.stop()
-            self._lone = None
+        if self._slot.executing:
+            self._orphanhood.begin()

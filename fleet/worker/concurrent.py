@@ -7,21 +7,20 @@ alone or judged for itself; each of the others is claimed again and executed wit
 from __future__ import annotations
 
 import queue
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.clock import boottime
-from fleet.domain.execution import ClaimedTask, Failure, Withdrawal, failed
+from fleet.domain.execution import ClaimedTask, Withdrawal
 from fleet.domain.task import TaskStatus
-from fleet.worker.alone import LoneBeats
+from fleet.worker.alone import LoneBeats, Orphanhood
 from fleet.worker.claims import Claims, Completion
 from fleet.worker.context import Context
 from fleet.worker.coroutines import LoopThread
 from fleet.worker.executor import Execution, execute, execute_async, reap_leftovers
-from fleet.worker.handlers import Handler, timeout_of
+from fleet.worker.handlers import Handler, terms_of, timeout_of
 from fleet.worker.orders import Orders
 from fleet.worker.own_task import OwnTask
 from fleet.worker.record import Phase, nanoseconds, now_ns
@@ -29,8 +28,6 @@ from fleet.worker.seat import Seat, SeatState
 from fleet.worker.slot import Slot
 from fleet.worker.stop import GRACE
 from fleet.worker.wholeness import Wholeness
-
-_DIED = Failure("killed", "killed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +72,7 @@ class ConcurrentRunner:
         self._handlers = handlers
         self._capabilities = capabilities
         self._wholeness = wholeness
-        self._beat_alone = beat_alone
-        self._lone: LoneBeats | None = None
+        self._orphanhood = Orphanhood(beat_alone)
         self._loop = LoopThread()
         self._executing: list[Flight] = []
         self._waiting: list[Flight] = []
@@ -120,8 +116,8 @@ class ConcurrentRunner:
 
     def supervisor_gone(self) -> None:
         """Beat for the worker while it executes."""
-        if self._lone is None and self._executing:
-            self._lone = self._beat_alone()
+        if self._executing:
+            self._orphanhood.begin()
 
     def abandon(self) -> None:
         """Say that nothing is executed any more: the process ends for a reason that is no task's."""
@@ -141,11 +137,9 @@ class ConcurrentRunner:
     def _start(self, flight: Flight) -> None:
         claimed, handler = flight.claimed, self._handlers.get(flight.claimed.task)
         timeout = timeout_of(claimed, handler)
-        retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
         flight.seat.begin(
             started=now_ns(),
-            timeout=nanoseconds(timeout or 0.0),
-            retry_in=-1 if retry_in is None else nanoseconds(retry_in),
+            **terms_of(claimed, handler),
             grace=nanoseconds(GRACE),
         )
         is_async = handler is not None and handler.is_async
@@ -206,15 +200,10 @@ class ConcurrentRunner:
             self._executing.remove(flight)
             self._claims.take(completion)
         if not self._executing:
-            self._end_lone_beats()
+            self._orphanhood.end()
             # Not before: it would take the exit status of a child that another handler waits for.
             reap_leftovers()
 
     def _show(self) -> None:
         if self._executing:
             self._slot.enters(Phase.EXECUTING)
-
-    def _end_lone_beats(self) -> None:
-        if self._lone is not None:
-            self._lone.stop()
-            self._lone = None
