@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fleet.clock import SystemClock, boottime
-from fleet.domain.group import LIVE_GROUPS, GroupOrders
+from fleet.domain.group import LIVE_GROUPS, GroupOrders, GroupStatus
 from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import FleetError
 from fleet.storage.interfaces import Storage, Watch
@@ -23,7 +23,7 @@ from fleet.worker.glances import Glances
 from fleet.worker.lanes import LearnedLanes
 from fleet.worker.metrics import Metrics
 from fleet.worker.patience import TROUBLE, patiently
-from fleet.worker.protocol import Channels, Link
+from fleet.worker.protocol import Channels, GroupEnd, Link
 from fleet.worker.record import now_ns
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.told import Told
@@ -173,9 +173,12 @@ class Keeper:
 
     def _tell_orders(self, orders: GroupOrders | None, kind: str, asked: float) -> None:
         """Tell the supervisor the target and when it was read; a group that is to stop, or has ended, has none."""
-        stop = orders is None or orders.status not in LIVE_GROUPS
-        size = orders.target_size if orders and not stop else 0
-        self._supervisor.send(kind, size=size, stop=stop, read_at=asked)
+        if orders is None or orders.status is GroupStatus.FAILED:
+            self._supervisor.send(kind, size=0, stop=GroupEnd.GIVEN_UP, read_at=asked)
+        elif orders.status not in LIVE_GROUPS:
+            self._supervisor.send(kind, size=0, stop=GroupEnd.ORDERED, read_at=asked)
+        else:
+            self._supervisor.send(kind, size=orders.target_size, stop=GroupEnd.NONE, read_at=asked)
 
     def _stop_if_replaced(self) -> None:
         if self._watch.replaced():

@@ -71,6 +71,14 @@ class Link:
         self._end.close()
 
 
+class GroupEnd(StrEnum):
+    """What the group's row says of its end: nothing, that it was ordered, or that others took the group for lost."""
+
+    NONE = ""
+    ORDERED = "ordered"
+    GIVEN_UP = "given_up"
+
+
 class Reason(StrEnum):
     """Why a worker process ended."""
 

@@ -18,7 +18,7 @@ from fleet.worker.group import Group
 from fleet.worker.kernel_kills import KernelKills
 from fleet.worker.loop import EXIT_REFUSED
 from fleet.worker.post import KeeperPost
-from fleet.worker.protocol import Message, Reason
+from fleet.worker.protocol import GroupEnd, Message, Reason
 from fleet.worker.reaping import Exit, about, adopt_orphans, autopsy, in_words, reap
 from fleet.worker.record import Ending, Phase, nanoseconds, now_ns
 from fleet.worker.roster import Place, Roster
@@ -201,7 +201,7 @@ class Supervisor:
             self._target = 0 if self._draining else min(message["size"], self._settings.processes)
             self._roster.refill(self._target, message["read_at"])
             if message["stop"]:
-                self._drain("the group is stopped")
+                self._leave(GroupEnd(message["stop"]))
         elif kind == "refused" and not self._keeper.known:
             self._abort(message["exit_code"], message["message"])
         elif kind == "refused":
@@ -248,6 +248,18 @@ class Supervisor:
             self._say(f"interrupting {busy} tasks: they go back to the queue")
             for place in self._roster.running:
                 self._judge(place, interruption)
+
+    def _leave(self, end: GroupEnd) -> None:
+        """Drain because the group's row says so; whoever started a group that was given up learns it by exit code 1."""
+        if self._draining:
+            return
+        name = f"worker group {self._settings.group_id}"
+        if end is GroupEnd.GIVEN_UP:
+            self._exit_code = 1
+            _log.warning("%s was taken for lost while nobody beat for it: its workers finish and end", name)
+        else:
+            _log.info("%s is to stop: its workers finish and end", name)
+        self._drain("the group is stopped")
 
     def _drain(self, reason: str) -> None:
         """Let every worker finish what it executes and go; nobody is replaced any more."""

@@ -48,6 +48,28 @@ def test_a_late_completion_changes_nothing(site: Site, stopped: str) -> None:
     assert [line.token for line in site.ledger.executions(task)] == [1, 2]
 
 
+def test_a_group_that_was_given_up_says_so(site: Site) -> None:
+    """A group that was taken for lost while it was stopped ends with exit code 1 and one line when it wakes; its
+    task, which others had meanwhile, is done once (ST19)."""
+    (task,) = site.enqueue("hold", {"gate": "open"})
+    first = site.worker("--worker-id=first")
+    site.wait_executing([task])
+    ((_, pid),) = site.workers().values()
+    group = of_group(site, pid)
+    for victim in group:
+        os.kill(victim, signal.SIGSTOP)
+    site.worker("--worker-id=second")
+    given_up = "SELECT count(*) FROM worker_group WHERE status = 'failed'"
+    site.wait_until(lambda: site.ledger.value(given_up), "the group is given up")
+    site.open_gate("open")
+    for victim in group:
+        os.kill(victim, signal.SIGCONT)
+    assert first.wait() == 1
+    assert first.text.count("was taken for lost while nobody beat for it") == 1
+    site.wait_finished([task])
+    site.ledger.check_done_once([task])
+
+
 def of_group(site: Site, worker: int) -> list[int]:
     """Return a worker's supervisor, its keeper and itself."""
     supervisor = procfs.parent(worker)

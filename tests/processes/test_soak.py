@@ -69,6 +69,7 @@ class Soak:
         self.random = Random(self.site.mark)
         self.fleet = Fleet(self.site.database)
         self.stopped: dict[int, float] = {}
+        self.deck: list[Callable[[], None]] = []
         self.steady = self.site.worker(*OPTIONS, "--worker-id=steady", "--max-memory-mb=150", processes=6)
         self.drained = self.start_drained()
 
@@ -101,11 +102,13 @@ class Soak:
     def disturb(self) -> None:
         """Do something to somebody."""
         self.let_go()
-        deeds = [self.kill_worker, self.kill_worker, self.stop_worker, self.drain_worker, self.end_worker]
-        deeds += [self.kill_keeper, self.drain_group]
-        deed = self.random.choice(deeds)
+        if not self.deck:
+            # Dealt as cards: in any order, but none is left out however short the run.
+            self.deck = [self.kill_worker, self.kill_worker, self.stop_worker, self.drain_worker, self.end_worker]
+            self.deck += [self.kill_keeper, self.drain_group]
+            self.random.shuffle(self.deck)
         with suppress(ProcessLookupError):
-            deed()
+            self.deck.pop()()
 
     def worker(self) -> int:
         """Return the pid of some worker."""

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from fleet.domain.retry import RetryPolicy
+from fleet.worker.roster import restart_delay
 from tests.processes import procfs
 from tests.processes.harness import LEASE, Site
 
@@ -57,9 +58,27 @@ def test_nobody_notices_a_killed_keeper_but_the_log(site: Site) -> None:
     assert "starting another" in site.log_text()
 
 
+def test_keepers_that_die_faster_than_a_lease_keep_their_group(site: Site) -> None:
+    """However many keepers die in a row, the next one beats before the group's lease is over, so that nobody takes the
+    group for lost (LK10)."""
+    site.worker()
+    site.wait_workers(1)
+    beaten, ends = "SELECT last_heartbeat FROM worker_group", "SELECT lease_expires_at FROM worker_group"
+    deaths = next(count for count in range(1, 20) if restart_delay(count - 1) > 1.5 * LEASE)
+    site.wait_until(site.keepers, "there is a keeper")
+    for death in range(1, deaths + 1):
+        (keeper,) = site.keepers()
+        due = site.ledger.value(ends)
+        procfs.kill(keeper)
+        wait_for_another(site, keeper)
+        site.wait_until(lambda due=due: site.ledger.value(ends) != due, "the next keeper has beaten")
+        assert site.ledger.value(beaten) < due, f"after {death} deaths the group had no beat for a lease"
+    assert site.log_text().count("starting another") == deaths
+
+
 def wait_for_another(site: Site, keeper: int) -> None:
     """Wait until the group has a keeper that is not this one."""
-    site.wait_until(lambda: site.keepers() and site.keepers() != [keeper], "another keeper is there")
+    site.wait_until(lambda: (found := site.keepers()) and keeper not in found, "another keeper is there")
 
 
 def test_a_keeper_without_a_pulse_is_replaced(site: Site) -> None:
