@@ -46,6 +46,7 @@ class Slot(Cells):
     _incarnation_high = Word(16)
     _incarnation_low = Word(17)
     replaced = Word(18)  # set to 1 by the keeper: end after the present task, another takes this place
+    writes_since = Word(19)  # by the worker: since when it has, or asks for, the write lock; 0 when it does not
 
     def __init__(
         self, cells: memoryview[int], base: int, seats: tuple[Seat, ...], outbox: memoryview[int], fd: int
@@ -113,6 +114,10 @@ class Slot(Cells):
     def beats(self) -> None:
         """Show that the worker moves."""
         self.pulse = now_ns()
+
+    def writes(self, begins: bool) -> None:
+        """Say that the worker takes the write lock, or has given it back."""
+        self.writes_since = now_ns() if begins else 0
 
     def enters(self, phase: Phase) -> None:
         """Say what the worker is doing."""
