@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from fleet.clock import SystemClock
@@ -28,21 +29,23 @@ def emptied(path: Path) -> SqlStorage:
     Raises:
         sqlite3.Error: the file cannot be read, or holds something else.
     """
+    # Read before the copy is begun: what is wrong with the file is not the copy's error.
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as source:
+        tables = [sql for (sql,) in source.execute(_SCHEMA)]
+        rows = {table: source.execute(f"SELECT * FROM {table}").fetchall() for table in _DESCRIBING}
     database = Database(SqliteWays(None), SystemClock())
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as source:
-            database.write(lambda transaction: _copy(source, transaction))
+        database.write(lambda transaction: _make(transaction, tables, rows))
     except BaseException:
         database.close()
         raise
     return SqlStorage(database, IN_MEMORY, SystemClock())
 
 
-def _copy(source: sqlite3.Connection, transaction: Transaction) -> None:
+def _make(transaction: Transaction, tables: list[str], rows: dict[str, list[tuple[Any, ...]]]) -> None:
     target = driver_of(transaction.connection)
-    for (sql,) in source.execute(_SCHEMA):
+    for sql in tables:
         target.execute(sql)
-    for table in _DESCRIBING:
-        rows = source.execute(f"SELECT * FROM {table}").fetchall()
-        for row in rows:
+    for table, described in rows.items():
+        for row in described:
             target.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
