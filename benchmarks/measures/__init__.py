@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.measures import claims, commands, enqueue, growth, heartbeats, idle, latency, noop, pausing, scaler, start
+from benchmarks.measures import (
+    claims,
+    commands,
+    enqueue,
+    growth,
+    heartbeats,
+    idle,
+    latency,
+    noop,
+    pausing,
+    scaler,
+    start,
+)
 from benchmarks.outcome import Outcome
 from benchmarks.peers.base import Peer
 from benchmarks.scale import Scale

@@ -32,4 +32,6 @@ def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
         found = turn(one, scale.tasks, scale.compared, 0.0)
         kept = KEPT.get(getattr(one, "package", ""), "the row and its result")
         rows.append((one.name, f"{tasks_of(one, scale.tasks):,}", number(found.bytes_per_task), kept))
-    return Outcome((Table("Growth of the database", ("contestant", "tasks", "bytes a task", "kept"), tuple(rows), NOTE),))
+    return Outcome(
+        (Table("Growth of the database", ("contestant", "tasks", "bytes a task", "kept"), tuple(rows), NOTE),)
+    )

@@ -18,8 +18,8 @@ F1, F1S = BareFloor(), SchemaFloor()
 FAIR = 2 / 3
 NOTE = (
     "Tasks per second from the first execution to the last, so that nobody's start counts; every task was waiting "
-    "before. Spread: the slowest worker's part of the first half of the tasks, against the fastest's. Medians of {runs} "
-    "rounds, in each of which all had a turn; ratio: against F1 with as many workers. Executed once, each: checked."
+    "before. Spread: the slowest worker's part of the first half of the tasks, against the fastest's. Medians of "
+    "{runs} rounds, in each of which all had a turn. That each task was done once was checked in every run."
 )
 
 
@@ -70,7 +70,9 @@ def _table(
         shares = "" if workers == 1 else f"{fair.median:.2f}"
         rows.append((one.name, number(rate.median), span(rate), number(rate.over(floor)), shares))
     title = f"No-op tasks, {workers} worker{'s' * (workers > 1)}"
-    return Table(title, ("contestant", "tasks/s", "min–max", "x F1", "spread"), tuple(rows), NOTE.format(runs=scale.runs))
+    return Table(
+        title, ("contestant", "tasks/s", "min–max", "x F1", "spread"), tuple(rows), NOTE.format(runs=scale.runs)
+    )
 
 
 def _checks(rates: dict[str, Series], peers: Sequence[Peer], workers: int) -> Iterable[Check]:

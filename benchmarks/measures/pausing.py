@@ -30,11 +30,15 @@ def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     """Compare all of them."""
     workers = scale.compared
     contestants = (DEFAULT, STRICT, BareFloor(), *peers)
-    runs = in_turns(scale.runs, {one.name: partial(_turn, one, scale.pausing * workers, workers) for one in contestants})
+    runs = in_turns(
+        scale.runs, {one.name: partial(_turn, one, scale.pausing * workers, workers) for one in contestants}
+    )
     ideal = workers / SECONDS
     rows = []
     for name, found in runs.items():
         rate = Series(tuple(run.rate for run in found))
         rows.append((name, number(rate.median), span(rate), f"{rate.median / ideal:.2f}"))
     title = f"Tasks of 10 ms, {workers} workers"
-    return Outcome((Table(title, ("contestant", "tasks/s", "min–max", "of ideal"), tuple(rows), NOTE.format(runs=scale.runs)),))
+    return Outcome(
+        (Table(title, ("contestant", "tasks/s", "min–max", "of ideal"), tuple(rows), NOTE.format(runs=scale.runs)),)
+    )

@@ -17,7 +17,7 @@ from persistqueue import Empty, SQLiteAckQueue, SQLiteQueue
 
 from benchmarks.contestants import Enqueue, Run, count, file_bytes, run_of
 from benchmarks.crew import Performed, once_each, threads
-from benchmarks.processes import Invalid
+from benchmarks.processes import Invalid, elapsed
 
 ACKED = 5
 
@@ -89,16 +89,25 @@ class PersistQueue:
         queue.close()
 
 
-def put_many(folder: Path, tasks: int) -> None:
-    """Enqueue many in one transaction, as its documentation recommends for batches: `auto_commit=False`."""
+def put_many(folder: Path, tasks: int) -> float:
+    """Enqueue many in one transaction, as its documentation recommends for batches (`auto_commit=False`).
+
+    Returns:
+        The seconds that it took.
+    """
     queue = SQLiteQueue(str(folder / "many"), multithreading=True, auto_commit=False)
-    for number in range(tasks):
-        queue.put(number)
-    queue.task_done()
+    seconds = elapsed(lambda: _put_all(queue, tasks))
     queue.close()
     found = count(folder / "many" / "data.db", "SELECT count(*) FROM queue_default")
     if found != tasks:
         raise Invalid(f"{found} of {tasks} items are stored")
+    return seconds
+
+
+def _put_all(queue: SQLiteQueue, tasks: int) -> None:
+    for number in range(tasks):
+        queue.put(number)
+    queue.task_done()
 
 
 PEER = PersistQueue()
