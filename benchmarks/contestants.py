@@ -11,7 +11,7 @@ from typing import Protocol
 
 from benchmarks.crew import Performed
 
-Enqueue = Callable[[int], None]
+Enqueue = Callable[[int], object]
 """Enqueues one task with this number, and returns when it is committed."""
 
 

@@ -88,7 +88,7 @@ class Ours:
 
 
 DEFAULT = Ours("Fleet", "auto", 1.0)
-STRICT = Ours("Fleet --prefetch 1", "1", 0.5)
+STRICT = Ours("Fleet --prefetch 1", "1", 0.25)
 
 
 def ready(database: Path, workers: int) -> None:

@@ -57,8 +57,8 @@ def plot(path: Path, bars: Mapping[str, Series]) -> bool:
     ]
     colours = ["#1f6f8b" if name.startswith("Fleet") else "#b8b8b8" for name in names]
     figure, axes = pyplot.subplots(figsize=(9, 0.45 * len(names) + 1.2))
-    axes.barh(names, medians, xerr=spans, color=colours, ecolor="#555555", capsize=2)
-    axes.bar_label(axes.containers[-1], [f" {middle:,.0f}" for middle in medians])
+    drawn = axes.barh(names, medians, xerr=spans, color=colours, ecolor="#555555", capsize=2)
+    axes.bar_label(drawn, [f" {middle:,.0f}" for middle in medians])
     axes.set_xscale("log")
     axes.margins(x=0.15)
     axes.set_xlabel("no-op tasks per second (medians; whiskers: all rounds)")

@@ -17,7 +17,7 @@ class Scale:
         pausing: tasks of 10 ms for each worker.
         bulk: rows enqueued in one go.
         singles: tasks enqueued one by one, in each round.
-        busy: no-op tasks of the fleet beside which somebody enqueues.
+        beside: tasks enqueued beside a busy fleet, in each round.
         idle_workers: workers of an idle fleet.
         idle_seconds: for so long its CPU time is counted.
         alone: tasks whose latency is measured one by one.
@@ -38,7 +38,7 @@ class Scale:
     pausing: int
     bulk: int
     singles: int
-    busy: int
+    beside: int
     idle_workers: int
     idle_seconds: float
     alone: int
@@ -61,11 +61,11 @@ FULL = Scale(
     name="full",
     runs=5,
     workers=(1, 2, 4, 8),
-    tasks=20_000,
+    tasks=40_000,
     pausing=100,
     bulk=100_000,
     singles=200,
-    busy=60_000,
+    beside=300,
     idle_workers=16,
     idle_seconds=20.0,
     alone=300,
@@ -86,7 +86,7 @@ QUICK = Scale(
     pausing=30,
     bulk=20_000,
     singles=50,
-    busy=10_000,
+    beside=60,
     idle_workers=16,
     idle_seconds=3.0,
     alone=50,
@@ -107,7 +107,7 @@ SHORT = Scale(
     pausing=5,
     bulk=500,
     singles=10,
-    busy=400,
+    beside=10,
     idle_workers=2,
     idle_seconds=0.5,
     alone=5,

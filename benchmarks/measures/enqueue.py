@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import ours
 from benchmarks.compare import Series, in_turns, percentile
-from benchmarks.contestants import Enqueue, count, tasks_of
+from benchmarks.contestants import Enqueue, count
 from benchmarks.floors import BARE_INSERT, BARE_SCHEMA
 from benchmarks.outcome import Check, Outcome, Table, number, span
 from benchmarks.peers.base import Peer
@@ -19,15 +19,16 @@ from benchmarks.processes import Invalid, elapsed, folder, running, wait_for
 from benchmarks.scale import Scale
 from fleet import Fleet
 
-FLEET, BARE, INDEXED, SCHEMA = (
+FLEET, BARE, UNINDEXED, SCHEMA = (
     "Fleet: enqueue_many",
-    "raw executemany, bare table",
-    "raw executemany, F1's table with its index",
+    "raw executemany, F1's bare table",
+    "raw executemany, the same without its index",
     "raw executemany, Fleet's table",
 )
 MANY = "persist-queue: auto_commit=False"
 RAW = "raw INSERT, F1's table"
-BUSY = "SELECT EXISTS (SELECT 1 FROM work_queue WHERE status = 'pending' AND lane_id = 1)"
+WAITING = "SELECT count(*) FROM work_queue WHERE status = 'pending'"
+UNFINISHED = "SELECT count(*) FROM work_queue WHERE status IN ('pending', 'running')"
 PAUSE = 0.005
 
 
@@ -41,8 +42,8 @@ def _bulk(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     turns: dict[str, Callable[[], float]] = {
         FLEET: partial(_in_folder, enqueue_many, scale.bulk),
         SCHEMA: partial(_in_folder, into_ours, scale.bulk),
-        BARE: partial(_in_folder, partial(into_bare, 1), scale.bulk),
-        INDEXED: partial(_in_folder, partial(into_bare, 2), scale.bulk),
+        BARE: partial(_in_folder, partial(into_bare, len(BARE_SCHEMA)), scale.bulk),
+        UNINDEXED: partial(_in_folder, partial(into_bare, 1), scale.bulk),
     }
     if any(peer.package == "persist-queue" for peer in peers):
         from benchmarks.peers.persistqueue import put_many
@@ -182,7 +183,7 @@ def _beside(scale: Scale) -> Outcome:
         waits: list[float] = []
         for _ in range(min(scale.runs, 3)):
             with folder() as place:
-                waits += beside_busy(place, tasks_of(one, scale.busy), scale.compared, prefetch)
+                waits += beside_busy(place, scale.beside, max(2_000, scale.tasks // 4), scale.compared, prefetch)
         p50, p99 = percentile(waits, 0.5), percentile(waits, 0.99)
         rows.append((one.name, str(len(waits)), number(p50), number(p99), number(max(waits))))
         checks.append(Check(2, f"enqueuer beside a busy fleet, {one.name}, p99", p99, 50.0, at_least=False, unit=" ms"))
@@ -195,22 +196,22 @@ def _beside(scale: Scale) -> Outcome:
     return Outcome((table,), tuple(checks))
 
 
-def beside_busy(place: Path, tasks: int, workers: int, prefetch: str) -> list[float]:
-    """Return the milliseconds of every enqueue while the workers have something to do."""
+def beside_busy(place: Path, times: int, supply: int, workers: int, prefetch: str) -> list[float]:
+    """Return the milliseconds of so many enqueues, before each of which at least half of the supply was waiting."""
     database = place / "fleet.db"
     ours.created(database)
-    ours.fill(database, tasks, 0.0)
-    app = Fleet(database)
-    waits = []
-    with running(ours.worker_group(database, "--processes", str(workers), "--prefetch", prefetch)):
+    ours.fill(database, supply, 0.0)
+    enqueued, waits = supply, []
+    with (
+        closing(Fleet(database)) as app,
+        running(ours.worker_group(database, "--processes", str(workers), "--prefetch", prefetch)),
+    ):
         wait_for(lambda: count(database, "SELECT count(*) FROM work_queue WHERE status = 'done'") > 0, "the first task")
-        while count(database, BUSY):
+        for _ in range(times):
+            if count(database, WAITING) < supply / 2:
+                enqueued += len(app.enqueue_many("work", [{}] * supply))
             waits.append(elapsed(lambda: app.enqueue("work")) * 1e3)
             time.sleep(PAUSE)
-        app.close()
-        open_tasks = "SELECT count(*) FROM work_queue WHERE status IN ('pending', 'running')"
-        wait_for(lambda: count(database, open_tasks) == 0, "the end of all tasks")
-    ours.check(database, tasks + len(waits))
-    if not waits:
-        raise Invalid("the fleet was done before anything could be enqueued beside it")
+        wait_for(lambda: count(database, UNFINISHED) == 0, "the end of all tasks")
+    ours.check(database, enqueued + times)
     return waits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.contestants import tasks_of
+from benchmarks.contestants import Contestant, tasks_of
 from benchmarks.floors import BareFloor
 from benchmarks.measures.noop import turn
 from benchmarks.ours import DEFAULT
@@ -27,8 +27,9 @@ KEPT = {
 
 def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     """Compare all of them."""
+    contestants: tuple[Contestant, ...] = (DEFAULT, BareFloor(), *peers)
     rows = []
-    for one in (DEFAULT, BareFloor(), *peers):
+    for one in contestants:
         found = turn(one, scale.tasks, scale.compared, 0.0)
         kept = KEPT.get(getattr(one, "package", ""), "the row and its result")
         rows.append((one.name, f"{tasks_of(one, scale.tasks):,}", number(found.bytes_per_task), kept))

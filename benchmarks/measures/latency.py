@@ -47,8 +47,13 @@ def _figures(values: list[float]) -> tuple[str, str, str]:
 
 
 def _checks(found: dict[tuple[str, str], list[float]]) -> list[Check]:
-    bounds = (("Fleet", "alone", 0.5, 2.0), ("Fleet", "alone", 0.99, 10.0), ("Fleet", "burst", 0.5, 2.0))
-    bounds += (("Fleet", "burst", 0.99, 10.0), ("Fleet without inotify", "alone", 0.5, 5.0))
+    bounds = (
+        ("Fleet", "alone", 0.5, 2.0),
+        ("Fleet", "alone", 0.99, 10.0),
+        ("Fleet", "burst", 0.5, 2.0),
+        ("Fleet", "burst", 0.99, 10.0),
+        ("Fleet without inotify", "alone", 0.5, 5.0),
+    )
     return [
         Check(
             3,

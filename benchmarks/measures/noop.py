@@ -31,7 +31,7 @@ def turn(contestant: Contestant, tasks: int, workers: int, seconds: float) -> Ru
 
 def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     """Compare all of them."""
-    contestants = (DEFAULT, STRICT, F1, F1S, *peers)
+    contestants: tuple[Contestant, ...] = (DEFAULT, STRICT, F1, F1S, *peers)
     turns: dict[tuple[int, str], Callable[[], Run]] = {
         (workers, one.name): partial(turn, one, scale.tasks, workers, 0.0)
         for workers in scale.workers

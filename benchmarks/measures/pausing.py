@@ -29,7 +29,7 @@ def _turn(contestant: Contestant, tasks: int, workers: int) -> Run:
 def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     """Compare all of them."""
     workers = scale.compared
-    contestants = (DEFAULT, STRICT, BareFloor(), *peers)
+    contestants: tuple[Contestant, ...] = (DEFAULT, STRICT, BareFloor(), *peers)
     runs = in_turns(
         scale.runs, {one.name: partial(_turn, one, scale.pausing * workers, workers) for one in contestants}
     )

@@ -65,7 +65,7 @@ class FlatMachines:
     """
 
     package = "flatmachines"
-    share = 0.025
+    share = 0.0125
 
     def __init__(self, name: str, journal: str) -> None:
         self.name = name

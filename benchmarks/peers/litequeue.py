@@ -38,7 +38,7 @@ class Litequeue:
     package = "litequeue"
     name = "litequeue"
     settings = "WAL, synchronous=NORMAL; N processes: pop, do, done; no results"
-    share = 0.1
+    share = 0.05
 
     def run(self, folder: Path, tasks: int, workers: int, seconds: float) -> Run:
         """Do the tasks."""
