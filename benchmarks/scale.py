@@ -52,6 +52,11 @@ class Scale:
     commands: int
 
     @property
+    def few(self) -> int:
+        """Rounds of what takes long, and varies little."""
+        return (self.runs + 1) // 2
+
+    @property
     def compared(self) -> int:
         """The number of workers that the goals speak of, or the nearest there is."""
         return min(self.workers, key=lambda workers: abs(workers - 4))
@@ -83,7 +88,7 @@ QUICK = Scale(
     runs=2,
     workers=(1, 4),
     tasks=5_000,
-    pausing=30,
+    pausing=15,
     bulk=20_000,
     singles=50,
     beside=60,

@@ -181,7 +181,7 @@ def _beside(scale: Scale) -> Outcome:
     rows, checks = [], []
     for one, prefetch in ((ours.DEFAULT, "auto"), (ours.STRICT, "1")):
         waits: list[float] = []
-        for _ in range(min(scale.runs, 3)):
+        for _ in range(scale.few):
             with folder() as place:
                 waits += beside_busy(place, scale.beside, max(2_000, scale.tasks // 4), scale.compared, prefetch)
         p50, p99 = percentile(waits, 0.5), percentile(waits, 0.99)

@@ -32,7 +32,7 @@ def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     if any(peer.package == "huey" for peer in peers):
         groups["huey"] = partial(idle_fleet.huey, workers)
     turns = {name: partial(percent, group, scale.idle_seconds) for name, group in groups.items()}
-    found = {name: Series(tuple(values)) for name, values in in_turns(min(scale.runs, 3), turns).items()}
+    found = {name: Series(tuple(values)) for name, values in in_turns(scale.few, turns).items()}
     rows = tuple((name, number(each.median), span(each)) for name, each in found.items())
     title = f"CPU of an idle fleet of {workers}"
     note = NOTE.format(workers=workers, seconds=scale.idle_seconds)

@@ -72,14 +72,14 @@ def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
         turns[workers, SEPARATE] = partial(separate, workers)
         if any(peer.package == "huey" for peer in peers):
             turns[workers, "huey"] = partial(huey, workers)
-    found = in_turns(min(scale.runs, 3), turns)
+    found = in_turns(scale.few, turns)
     times = {key: Series(tuple(one.seconds for one in each)) for key, each in found.items()}
     rows = tuple(
         (str(workers), name, number(times[workers, name].median), span(times[workers, name]), *_memory(each))
         for (workers, name), each in found.items()
     )
     columns = ("workers", "who", "seconds", "min–max", "MiB each, median", "MiB, largest")
-    note = NOTE.format(runs=min(scale.runs, 3))
+    note = NOTE.format(runs=scale.few)
     return Outcome((Table("Starting workers", columns, rows, note),), _checks(max(scale.starts), times, found))
 
 

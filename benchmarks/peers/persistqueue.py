@@ -26,7 +26,6 @@ def opened(folder: Path, synchronous: str) -> SQLiteAckQueue:
     """Return the queue of a folder."""
     queue = SQLiteAckQueue(str(folder / "queue"), multithreading=True, timeout=60)
     for connection in (queue._putter, queue._getter):
-        assert connection is not None
         connection.execute(f"PRAGMA synchronous={synchronous}")
     return queue
 
