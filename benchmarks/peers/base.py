@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 from benchmarks.contestants import Contestant, Enqueue
-
-Opening = Callable[[Path], AbstractContextManager[Enqueue]]
 
 
 class Peer(Contestant, Protocol):

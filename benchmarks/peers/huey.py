@@ -3,7 +3,7 @@
 Results are stored, which is its default for tasks that return something. `strict_fifo` stays off, as by default: it
 only adds AUTOINCREMENT. Its documentation takes the library's `synchronous` for 1 (NORMAL); Python's SQLite has 2
 (FULL), so both are run: as shipped, and at NORMAL, which is what Fleet's workers use. `fsync=False` (OFF) is not
-compared: it survives less. The busy timeout is 60 s for everybody. Quiet logging (`-q`), since Fleet's is, and no
+compared: it survives less. The busy timeout is 60 s, as for the floors. Quiet logging (`-q`), since Fleet's is, and no
 periodic tasks (`-n`), since there are none.
 """
 
