@@ -1,0 +1,38 @@
+"""The measures, by name. Each takes a scale and the contestants, and returns what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from benchmarks.measures import (
+    claims,
+    commands,
+    enqueue,
+    growth,
+    heartbeats,
+    idle,
+    latency,
+    noop,
+    pausing,
+    scaler,
+    start,
+)
+from benchmarks.outcome import Outcome
+from benchmarks.peers.base import Peer
+from benchmarks.scale import Scale
+
+Measure = Callable[[Scale, Sequence[Peer]], Outcome]
+
+ALL: dict[str, Measure] = {
+    "noop": noop.measure,
+    "pausing": pausing.measure,
+    "enqueue": enqueue.measure,
+    "latency": latency.measure,
+    "idle": idle.measure,
+    "start": start.measure,
+    "claims": claims.measure,
+    "scaler": scaler.measure,
+    "heartbeats": heartbeats.measure,
+    "commands": commands.measure,
+    "growth": growth.measure,
+}
