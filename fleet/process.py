@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from fleet.clock import boottime
 from fleet.domain.liveness import Life, ProcessIdentity
 
 _PROC = Path("/proc")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @cache
@@ -132,6 +134,22 @@ def name_of(pid: int) -> str:
         return (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
     except OSError:
         return "?"
+
+
+def age_of(seen: Sighting) -> float:
+    """Return for how many seconds a process has been there, to a hundredth."""
+    return max(0.0, boottime() - seen.start_ticks / _TICKS_PER_SECOND)
+
+
+def shows_environment(pid: int) -> bool:
+    """Return False for a process without any variable, as it is seen while it becomes another program.
+
+    True too where it may not be read, or is gone.
+    """
+    try:
+        return bool((_PROC / str(pid) / "environ").read_bytes())
+    except OSError:
+        return True
 
 
 def variable_of(pid: int, name: str) -> str | None:

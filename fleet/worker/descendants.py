@@ -30,6 +30,11 @@ ENDING_TIME = 1.5
 SCANS = 3
 """Looks at the processes of the host that must find nobody."""
 
+BETWEEN_SCANS = 0.005
+
+KERNEL_THREADS = 2
+"""The parent of those."""
+
 _log = logging.getLogger("fleet.worker")
 _lock = threading.Lock()
 _adopters = 0
@@ -171,12 +176,26 @@ def end_commands_of(incarnation: str, clock: Clock) -> None:
         clock: for the waits.
     """
     deadline = clock.boottime() + ENDING_TIME
-    while left := _left_by(incarnation):
-        if clock.boottime() > deadline:
+    looks = 0
+    while looks < SCANS:
+        left = _left_by(incarnation)
+        if left and clock.boottime() > deadline:
             _log.error("of the commands of a dead worker these cannot be ended: %s", in_words(left))
             return
         kill(left)
-        clock.sleep(0.005)
+        # What was born behind the look, or was just becoming another program (it shows no environment then), is found
+        # by the next one.
+        looks = 0 if left or (_is_anybody_changing() and clock.boottime() <= deadline) else looks + 1
+        clock.sleep(BETWEEN_SCANS)
+
+
+def _is_anybody_changing() -> bool:
+    """Return whether a young process shows no environment: it may be about to become another program."""
+    return any(
+        seen.lives and seen.parent != KERNEL_THREADS and process.age_of(seen) < ENDING_TIME
+        for seen in process.sightings().values()
+        if not process.shows_environment(seen.pid)
+    )
 
 
 def _left_by(incarnation: str) -> list[Sighting]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fleet import process
 from fleet.clock import SystemClock, boottime
 from fleet.domain.execution import Failure, Withdrawal
 from fleet.domain.signals import Stopped, StopReason
@@ -24,7 +25,7 @@ from fleet.domain.task import SHELL_TASK, HandlerDefaults, TaskStatus
 from fleet.errors import UsageError
 from fleet.worker import command as commands
 from fleet.worker.context import Context
-from fleet.worker.descendants import CLAIM_VARIABLE, end_commands_of
+from fleet.worker.descendants import CLAIM_VARIABLE, SCANS, end_commands_of
 from fleet.worker.executor import Execution, execute
 from fleet.worker.handlers import Failed, Handler
 from fleet.worker.handlers.shell import Shell, shell_handlers
@@ -482,6 +483,27 @@ def test_the_commands_of_a_dead_worker_are_ended(bench: Bench) -> None:
     os.waitpid(ours, 0)
     assert len(bench.left()) == 4
     assert {others, group} < set(bench.left())
+
+
+def test_what_is_becoming_another_program_is_ended_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of a dead worker's command that shows no environment at the first looks, as any does while it becomes
+    another program, is found by a later one (TO02)."""
+    environment = {**os.environ, MARK: bench.mark, CLAIM_VARIABLE: f"{LIFE}.7.3"}
+    pid = os.spawnvpe(os.P_NOWAIT, "setsid", ["setsid", "sleep", "600"], environment)
+    wait_until(lambda: bench.left() == [pid], "it runs")
+    looks = 2 * SCANS
+    shows, variable = process.shows_environment, process.variable_of
+
+    def hidden(seen: int) -> bool:
+        nonlocal looks
+        looks -= seen == pid
+        return seen == pid and looks > 0
+
+    monkeypatch.setattr(process, "shows_environment", lambda seen: not hidden(seen) and shows(seen))
+    monkeypatch.setattr(process, "variable_of", lambda seen, name: None if hidden(seen) else variable(seen, name))
+    end_commands_of(LIFE, SystemClock())
+    os.waitpid(pid, 0)
+    assert bench.left() == []
 
 
 # Output
