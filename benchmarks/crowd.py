@@ -110,9 +110,7 @@ class Crowd:
         if self.groups > 1:
             _copy_rows(connection, _COPY_GROUPS, "worker_group", others, groups=self.groups, first="group-0")
         if self.tasks > len(LANES):
-            connection.execute(
-                _FILL, {"tasks": self.tasks - len(LANES), "lanes": len(LANES), "now": now}
-            )
+            connection.execute(_FILL, {"tasks": self.tasks - len(LANES), "lanes": len(LANES), "now": now})
 
 
 def _copy_rows(connection: sqlite3.Connection, text: str, table: str, others: dict[str, str], **values: Any) -> None:

@@ -22,10 +22,11 @@ from fleet.domain.worker import (
 from fleet.errors import IllegalTransition, WorkerIdTaken
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
+from fleet.storage.forgetting import Ended, forget
 from fleet.storage.interfaces import ALL_WORKERS, ProvenDead
 from fleet.storage.queue.finishing import write_finishes
 from fleet.storage.queue.release import charge, held_by, release, rescue_held
-from fleet.storage.rows import WORKER_COLUMNS, dumps, gap_of, process_values, worker_of
+from fleet.storage.rows import UNMEASURED_COLUMNS, WORKER_COLUMNS, dumps, gap_of, process_values, worker_of
 from fleet.storage.sql import Row, Statement, as_time, time_of
 
 _GET = Statement(f"SELECT {WORKER_COLUMNS} FROM worker_registry WHERE worker_id = :worker")
@@ -110,10 +111,10 @@ _END = Statement(
         current_task_id = NULL
     WHERE worker_id = :worker AND incarnation = :incarnation AND status IN ('active', 'terminating')"""
 )
-_PRUNE = Statement(
-    """DELETE FROM worker_registry WHERE worker_id IN (
-        SELECT worker_id FROM worker_registry
-        WHERE status IN ('terminated', 'lost') AND coalesce(stopped_at, lease_expires_at) < :cutoff LIMIT :limit)"""
+_ENDED = Ended(
+    "worker_registry",
+    "worker_id",
+    "e.status IN ('terminated', 'lost') AND coalesce(e.stopped_at, e.lease_expires_at) < :cutoff",
 )
 
 
@@ -179,11 +180,7 @@ class SqlRegistration:
 
     def prune(self, older_than: float, limit: int = 1_000) -> int:
         """Delete rows of workers that ended long ago."""
-        return self._database.write(
-            lambda transaction: transaction.touched(
-                _PRUNE, cutoff=transaction.now - timedelta(seconds=older_than), limit=limit
-            )
-        )
+        return forget(self._database, (_ENDED,), older_than, limit)
 
 
 def list_workers(transaction: Transaction, filter: WorkerFilter) -> tuple[WorkerRecord, ...]:
@@ -202,9 +199,8 @@ def list_workers(transaction: Transaction, filter: WorkerFilter) -> tuple[Worker
         *([f"status IN ({', '.join(repr(str(status)) for status in filter.status)})"] if filter.status else []),
     ]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    rows = transaction.records(
-        Statement(f"SELECT {WORKER_COLUMNS} FROM worker_registry {where} ORDER BY worker_id"), **wanted
-    )
+    columns = WORKER_COLUMNS if filter.measured else UNMEASURED_COLUMNS
+    rows = transaction.records(Statement(f"SELECT {columns} FROM worker_registry {where} ORDER BY worker_id"), **wanted)
     workers = (worker_of(row) for row in rows)
     return tuple(worker for worker in workers if filter.capability is None or filter.capability in worker.capabilities)
 
