@@ -21,7 +21,7 @@ from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.joining import check_commits, check_kind, refusal
 from fleet.storage.sql import Runner, Statement
-from fleet.storage.wire import Wire
+from fleet.storage.wire import Wire, Wires
 
 T = TypeVar("T")
 C = TypeVar("C", Connection, Wire)
@@ -106,6 +106,7 @@ class Database:
         self._clock = clock
         self._waiting = SystemClock()
         self._engine = ways.engine()
+        self._wires = Wires(self._engine)
         self._on_wait: Callable[[], None] = _nothing
         self._forked_in_transaction = False
         self._known_uuid: Any = None
@@ -287,35 +288,27 @@ class Database:
         except Exception as error:
             raise self._told(error) from error
 
-    @contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        """Give one of SQLAlchemy's connections."""
-        with self._open(self._engine.connect) as connection:
-            yield connection
+    def _connected(self) -> Connection:
+        """Return one of SQLAlchemy's connections, for a `with` block; what is kept idle serves it."""
+        self._wires.give_back()
+        return self._open(self._engine.connect)
 
-    @contextmanager
-    def _wired(self) -> Iterator[Wire]:
-        """Give a connection without SQLAlchemy's layer."""
-        with self._open(lambda: Wire(self._engine)) as connection:
-            yield connection
+    def _wired(self) -> Wire:
+        """Return a connection without SQLAlchemy's layer, for a `with` block."""
+        return self._open(self._wires.take)
 
-    @contextmanager
-    def _open(self, connect: Callable[[], C]) -> Iterator[C]:
+    def _open(self, connect: Callable[[], C]) -> C:
         if self._forked_in_transaction:
             raise DatabaseError(
                 f"{self.shown}: this process was forked while a transaction was open (or the fleet is in memory): "
                 "open the fleet anew in the child"
             )
         try:
-            connection = connect()
+            return connect()
         except FleetError:
             raise
         except Exception as error:
             raise self._told(error) from error
-        try:
-            yield connection
-        finally:
-            connection.close()
 
     def _wait_or_raise(self, connection: Connection | Wire, error: Exception, deadline: float) -> None:
         _roll_back(connection)
@@ -343,6 +336,7 @@ class Database:
 
     def close(self) -> None:
         """Close all connections."""
+        self._wires.give_back()
         self._engine.dispose()
         self._ways.close()
 
@@ -350,6 +344,7 @@ class Database:
     # in use (a transaction of another thread, or a handler's own) cannot be: the child is told, and uses neither.
 
     def _before_fork(self) -> None:
+        self._wires.give_back()
         pool: Any = self._engine.pool
         in_use = pool.checkedout() if hasattr(pool, "checkedout") else 0
         self._child_is_barred = self._ways.shares_memory or in_use > 0

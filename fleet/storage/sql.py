@@ -25,11 +25,21 @@ class Statement:
         postgresql: the text for PostgreSQL where it differs.
     """
 
-    __slots__ = ("_compiled", "_texts")
+    __slots__ = ("_compiled", "_named", "_texts")
 
     def __init__(self, sqlite: str, postgresql: str | None = None) -> None:
         self._texts = {"sqlite": sqlite, "postgresql": postgresql or sqlite}
         self._compiled: dict[str, tuple[str, tuple[str, ...] | None]] = {}
+        self._named: dict[str, str] = {}
+
+    def named(self, dialect: Dialect) -> str:
+        """Return the driver's text with named parameters: each is bound once, however often the text says it."""
+        found = self._named.get(dialect.name)
+        if found is None:
+            kind: Any = type(dialect)
+            form = kind(paramstyle="named") if dialect.name == "sqlite" else dialect
+            found = self._named[dialect.name] = text(self._texts[dialect.name]).compile(dialect=form).string
+        return found
 
     def compiled(self, dialect: Dialect) -> tuple[str, tuple[str, ...] | None]:
         """Return the driver's text, and the order of parameters where they are positional."""
@@ -40,10 +50,6 @@ class Statement:
             found = (compiled.string, tuple(order) if order is not None else None)
             self._compiled[dialect.name] = found
         return found
-
-
-def _sqlite_value(value: Any) -> Any:
-    return stamp(value) if isinstance(value, datetime) else value
 
 
 def _plain_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
@@ -116,13 +122,13 @@ class Runner:
         """Whether one writer at a time makes row locks needless."""
         return self._dialect.name == "sqlite"
 
-    def _execute(self, statement: Statement, values: Mapping[str, Any]) -> Any:
-        sql, order = statement.compiled(self._dialect)
+    def _execute(self, statement: Statement, values: dict[str, Any]) -> Any:
         cursor = self._driver.cursor()
-        if order is not None:
-            cursor.execute(sql, [_sqlite_value(values[name]) for name in order])
-        else:
-            cursor.execute(sql, values)
+        if self.is_sqlite:
+            for name, value in values.items():
+                if value.__class__ is datetime:
+                    values[name] = stamp(value)
+        cursor.execute(statement.named(self._dialect), values)
         self.rowcount = cursor.rowcount
         return cursor
 

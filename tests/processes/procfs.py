@@ -64,6 +64,16 @@ def descriptors(pid: int) -> list[str]:
     return links
 
 
+def anonymous_mb(pid: int) -> float:
+    """Return the MiB of memory that a process has filled, whether it shares the pages with forked children or not.
+
+    What it has for itself alone would not tell of growth: it rises and falls with what its children write and with
+    their deaths.
+    """
+    lines = (PROC / str(pid) / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) / 1024
+
+
 def locked_inodes() -> set[int]:
     """Return the inodes of files on which any process of the host holds a lock."""
     lines = (PROC / "locks").read_text().splitlines()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from fleet.domain.execution import Claimant, ClaimedTask
@@ -71,12 +72,14 @@ _ANY = Statement(
 )
 
 # Who is in quarantine, or whose host is, gets nothing. The index of open ones is empty as a rule.
-_STANDING_TEXT = """SELECT w.status, w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :now
+_MAY_CLAIM = """w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :now
         AND NOT EXISTS (SELECT 1 FROM quarantine z WHERE z.released_at IS NULL AND z.until > :now
-            AND z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END),
-    (SELECT {collect}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue
-     WHERE s.paused AND (s.paused_until IS NULL OR s.paused_until > :now))
-    FROM worker_registry w WHERE w.worker_id = :worker AND w.incarnation = :incarnation"""
+            AND z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END)"""
+_CLAIMANT = "worker_registry w WHERE w.worker_id = :worker AND w.incarnation = :incarnation"
+_PAUSED = "s.paused AND (s.paused_until IS NULL OR s.paused_until > :now)"
+_STANDING_TEXT = f"""SELECT w.status, {_MAY_CLAIM},
+    (SELECT {{collect}}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {_PAUSED})
+    FROM {_CLAIMANT}"""
 _STANDING = Statement(_STANDING_TEXT.format(collect="json_group_array"), _STANDING_TEXT.format(collect="json_agg"))
 _STANDING_LOCKED = Statement(
     _STANDING_TEXT.format(collect="json_group_array"), f"{_STANDING_TEXT.format(collect='json_agg')} FOR SHARE OF w"
@@ -84,16 +87,30 @@ _STANDING_LOCKED = Statement(
 
 _MAX_LANE = Statement("SELECT coalesce(max(lane_id), 0) FROM claim_lane")
 
-_CLAIM = f"""
-UPDATE work_queue SET status = 'running', worker = :worker, incarnation = :incarnation,
+_TO_RUNNING = f"""UPDATE work_queue SET status = 'running', worker = :worker, incarnation = :incarnation,
     claim_token = claim_token + 1, attempt = attempt + 1, claimed_at = :now, started_at = {{started}},
     progress = NULL, progress_text = NULL, finished_at = NULL
-WHERE {leaving(TaskStatus.PENDING, to=(TaskStatus.RUNNING,))} AND id IN {{ids}}
-RETURNING {CLAIMED_COLUMNS}
-"""
+WHERE {leaving(TaskStatus.PENDING, to=(TaskStatus.RUNNING,))}"""
+_CLAIM = f"{_TO_RUNNING} AND id IN {{ids}} RETURNING {CLAIMED_COLUMNS}"
 _CLAIM_BEGUN = by_ids(_CLAIM.replace("{started}", ":now"))
 _CLAIM_HELD = by_ids(_CLAIM.replace("{started}", "NULL"))
 _PAYLOAD = Statement("SELECT payload_json FROM work_payload WHERE task_id = :id")
+
+# The whole of a strict claim, for the holder of SQLite's write lock: the claimant's standing, the pauses, the task. It
+# finds nothing where anything is out of the ordinary, and then `take` looks closer.
+_PLAIN = "work_queue.concurrency_key IS NULL AND (work_queue.deadline_at IS NULL OR work_queue.deadline_at > :now)"
+_CLAIM_PLAIN = Statement(
+    f"""{_TO_RUNNING.replace("{started}", ":now")} AND {_PLAIN}
+    AND id = (SELECT q.id FROM json_each(:lanes) j JOIN work_queue q ON q.id = (
+            SELECT w.id FROM work_queue w
+            WHERE w.status = 'pending' AND w.lane_id = json_extract(j.value, '$[0]') AND {_PASSED_OVER}
+            ORDER BY w.rank, w.id LIMIT 1)
+        WHERE json_extract(j.value, '$[2]') = 0 OR {_WAITED.format(q="q")}
+        ORDER BY json_extract(j.value, '$[1]'), q.rank, q.id LIMIT 1)
+    AND EXISTS (SELECT 1 FROM {_CLAIMANT} AND {_MAY_CLAIM})
+    AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE {_PAUSED} AND s.queue = work_queue.queue)
+    RETURNING {CLAIMED_COLUMNS}, (SELECT max(lane_id) FROM claim_lane)"""
+)
 
 _MOST_LOOKS = 50
 """How often one claim looks again, after its first candidates turned out to be held by a limit, or too late."""
@@ -150,7 +167,30 @@ def _list(value: Any) -> list[int]:
 
 def anything_to_claim(transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]) -> bool:
     """Return whether a claim would find a task: an idle worker only reads."""
-    return bool(lanes) and bool(transaction.rows(_ANY, lanes=json.dumps(lanes), **_times(transaction, claimant)))
+    return bool(lanes) and bool(
+        transaction.rows(_ANY, lanes=_lanes_json(tuple(lanes)), **_times(transaction, claimant))
+    )
+
+
+def take_plain(
+    transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]
+) -> tuple[ClaimedTask, int] | None:
+    """Claim one task for an active worker by one statement, on SQLite.
+
+    Returns:
+        The task and the newest lane's id; None when there is none, or one about which more must be asked: then nothing
+        is changed.
+    """
+    if not lanes or not transaction.is_sqlite:
+        return None
+    rows = transaction.rows(
+        _CLAIM_PLAIN,
+        lanes=_lanes_json(tuple(lanes)),
+        incarnation=claimant.incarnation,
+        now=transaction.now,
+        **_times(transaction, claimant),
+    )
+    return (claimed_of(rows[0], _payload(transaction, rows[0])), int(rows[0][-1])) if rows else None
 
 
 def take(
@@ -159,7 +199,7 @@ def take(
     """Claim up to `limit` tasks; the caller has checked the claimant's standing in this transaction."""
     if not lanes or limit < 1:
         return ()
-    wanted = json.dumps(lanes)
+    wanted = _lanes_json(tuple(lanes))
     gate = KeyGate(transaction)
     for _ in range(_MOST_LOOKS):
         candidates = transaction.rows(
@@ -217,6 +257,12 @@ def _batch(candidates: Sequence[tuple[Any, ...]]) -> list[int]:
             return ids or [task_id]
         ids.append(task_id)
     return ids
+
+
+@lru_cache(maxsize=64)
+def _lanes_json(lanes: tuple[LaneClaim, ...]) -> str:
+    """Return lanes as a parameter: a worker names the same ones again and again."""
+    return json.dumps(lanes)
 
 
 def _times(transaction: Transaction, claimant: Claimant) -> dict[str, Any]:

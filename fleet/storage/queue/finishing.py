@@ -27,13 +27,11 @@ from fleet.storage.types import stamp
 
 _MINE = "work_queue.id = f.id AND work_queue.claim_token = f.token AND work_queue.incarnation = :incarnation"
 
-_DONE_TEXT = f"""
-UPDATE work_queue SET status = 'done', result_json = f.result, error = NULL, error_kind = NULL, traceback = NULL,
-    started_at = coalesce(started_at, f.started), finished_at = :now, avoid_worker = NULL
-FROM ({{rows}}) f
-WHERE {_MINE} AND work_queue.{leaving(TaskStatus.RUNNING, to=(TaskStatus.DONE,))}
-RETURNING work_queue.claim_token, {CHANGED_COLUMNS}
-"""
+_TO_DONE = """UPDATE work_queue SET status = 'done', result_json = {result}, error = NULL, error_kind = NULL,
+    traceback = NULL, started_at = coalesce(started_at, {started}), finished_at = :now, avoid_worker = NULL"""
+_STILL_RUNNING = f"work_queue.{leaving(TaskStatus.RUNNING, to=(TaskStatus.DONE,))}"
+_DONE_TEXT = f"""{_TO_DONE.format(result="f.result", started="f.started")} FROM ({{rows}}) f
+WHERE {_MINE} AND {_STILL_RUNNING} RETURNING work_queue.claim_token, {CHANGED_COLUMNS}"""
 _DONE = Statement(
     _DONE_TEXT.format(
         rows="""SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS token,
@@ -45,6 +43,13 @@ _DONE = Statement(
             CAST(value->>2 AS json) AS result, CAST(value->>3 AS timestamptz) AS started
         FROM json_array_elements(CAST(:finishes AS json))"""
     ),
+)
+
+_DONE_ONE_TEXT = f"""{_TO_DONE} WHERE id = :id AND claim_token = :token AND incarnation = :incarnation
+    AND {_STILL_RUNNING} RETURNING claim_token, {CHANGED_COLUMNS}"""
+_DONE_ONE = Statement(
+    _DONE_ONE_TEXT.format(result=":result", started=":started"),
+    _DONE_ONE_TEXT.format(result="CAST(:result AS json)", started="CAST(:started AS timestamptz)"),
 )
 
 _ENDS = (
@@ -163,11 +168,12 @@ def _write_done(
     if not finishes:
         return set(), []
     now = transaction.now
-    rows = [
-        (*_fence(finish), finish.result_json, stamp(now - timedelta(seconds=max(0.0, finish.started_seconds_ago))))
-        for finish in sorted(finishes, key=_fence)
-    ]
-    written = transaction.rows(_DONE, finishes=json.dumps(rows), incarnation=incarnation, now=now)
+    rows = [(*_fence(finish), finish.result_json, _began(finish, now)) for finish in sorted(finishes, key=_fence)]
+    if len(rows) == 1:
+        values: dict[str, Any] = dict(zip(("id", "token", "result", "started"), rows[0], strict=True))
+        written = transaction.rows(_DONE_ONE, **values, incarnation=incarnation, now=now)
+    else:
+        written = transaction.rows(_DONE, finishes=json.dumps(rows), incarnation=incarnation, now=now)
     if transaction.is_sqlite:
         return _written(written)
     # On PostgreSQL the statement may have waited for somebody who added a child; what it returns does not know of it.
@@ -265,9 +271,13 @@ def _values(transaction: Transaction, gate: KeyGate, row: _Row, finish: Finish) 
         "back": int(finish.attempt_back),
         "interrupted": int(finish.interruption),
         "final": int(status in FINAL_STATUSES),
-        "started": stamp(now - timedelta(seconds=max(0.0, finish.started_seconds_ago))),
+        "started": _began(finish, now),
         "avoid": row.worker if fails_here and avoidance.another_serves(transaction, row.worker, finish.fence) else None,
     }
+
+
+def _began(finish: Finish, now: datetime) -> str:
+    return stamp(now - timedelta(seconds=max(0.0, finish.started_seconds_ago)))
 
 
 def _available(finish: Finish, now: datetime) -> str | None:

@@ -18,6 +18,7 @@ from fleet.domain.task import (
     TaskFilter,
     TaskRecord,
 )
+from fleet.domain.worker import WorkerStatus
 from fleet.storage.database import Database, Transaction
 from fleet.storage.interfaces import NEWEST_TASKS
 from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
@@ -248,8 +249,15 @@ def _finish_and_claim(
     lanes: Sequence[LaneClaim],
     limit: int,
 ) -> ClaimReply:
-    # Registry before tasks: the lock order everywhere.
-    standing = claiming.standing(transaction, claimant, locked=True)
-    accepted = write_finishes(transaction, claimant.incarnation, finishes)
+    if limit == 1 and transaction.is_sqlite:
+        accepted = write_finishes(transaction, claimant.incarnation, finishes)
+        plain = claiming.take_plain(transaction, claimant, lanes)
+        if plain is not None:
+            return ClaimReply((plain[0],), accepted, plain[1], WorkerStatus.ACTIVE)
+        standing = claiming.standing(transaction, claimant, locked=True)
+    else:
+        # Registry before tasks: the lock order everywhere.
+        standing = claiming.standing(transaction, claimant, locked=True)
+        accepted = write_finishes(transaction, claimant.incarnation, finishes)
     tasks = claiming.take(transaction, claimant, standing.open(lanes), limit) if standing.may_claim else ()
     return ClaimReply(tasks, accepted, claiming.max_lane_id(transaction), standing.status)
