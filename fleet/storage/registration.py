@@ -132,9 +132,9 @@ class SqlRegistration:
         """Renew leases and reconcile what is held; see `RegistrationBackend.beat`."""
         if not beats:
             return ()
-        asked = boottime()
+        asked, content = boottime(), _content(beats)
         # What was claimed while the beat waited for the lock is not missing from it.
-        return self._database.write(lambda transaction: _beat(transaction, beats, boottime() - asked))
+        return self._database.write(lambda transaction: _beat(transaction, beats, content, boottime() - asked))
 
     def keep_lease(self, worker_id: str, incarnation: str) -> bool:
         """Renew one lease by a single statement outside any transaction."""
@@ -304,7 +304,8 @@ def _reply(
     )
 
 
-def _beat(transaction: Transaction, beats: Sequence[Beat], waited: float) -> tuple[BeatReply, ...]:
+def _content(beats: Sequence[Beat]) -> str:
+    """Return beats as the parameter of their statement, by worker: made before the lock is taken."""
     content = [
         {
             "worker_id": beat.worker_id,
@@ -317,19 +318,28 @@ def _beat(transaction: Transaction, beats: Sequence[Beat], waited: float) -> tup
         }
         for beat in sorted(beats, key=lambda beat: beat.worker_id)
     ]
-    rows = transaction.records(_BEAT, beats=json.dumps(content), now=transaction.now)
-    known = {row["worker_id"]: row for row in rows}
-    running = transaction.rows(_RUNNING, workers=json.dumps(sorted(known)))
-    return tuple(_reconcile(transaction, beat, known.get(beat.worker_id), running, waited) for beat in beats)
+    return json.dumps(content)
+
+
+def _beat(transaction: Transaction, beats: Sequence[Beat], content: str, waited: float) -> tuple[BeatReply, ...]:
+    known = {row["worker_id"]: row for row in transaction.records(_BEAT, beats=content, now=transaction.now)}
+    running: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for worker, incarnation, *task in transaction.rows(_RUNNING, workers=json.dumps(sorted(known))):
+        running.setdefault((worker, incarnation), []).append(tuple(task))
+    return tuple(
+        _reconcile(
+            transaction, beat, known.get(beat.worker_id), running.get((beat.worker_id, beat.incarnation), ()), waited
+        )
+        for beat in beats
+    )
 
 
 def _reconcile(
-    transaction: Transaction, beat: Beat, row: Row | None, running: Sequence[tuple[Any, ...]], waited: float
+    transaction: Transaction, beat: Beat, row: Row | None, own: Sequence[tuple[Any, ...]], waited: float
 ) -> BeatReply:
     """Compare what a worker holds with what runs in its name, both ways."""
     if row is None:
         return BeatReply(beat.worker_id, beat.incarnation, known=False)
-    own = [seen[2:] for seen in running if (seen[0], seen[1]) == (beat.worker_id, beat.incarnation)]
     claimed = {Fence(task_id, token): time_of(claimed_at) for task_id, token, claimed_at, _ in own}
     cancelled = tuple(Fence(task_id, token) for task_id, token, _, cancel_requested in own if cancel_requested)
     held = {Fence(task_id, token) for task_id, token in beat.held}
