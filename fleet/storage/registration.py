@@ -324,8 +324,8 @@ def _content(beats: Sequence[Beat]) -> str:
 def _beat(transaction: Transaction, beats: Sequence[Beat], content: str, waited: float) -> tuple[BeatReply, ...]:
     known = {row["worker_id"]: row for row in transaction.records(_BEAT, beats=content, now=transaction.now)}
     running: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
-    for worker, incarnation, *task in transaction.rows(_RUNNING, workers=json.dumps(sorted(known))):
-        running.setdefault((worker, incarnation), []).append(tuple(task))
+    for seen in transaction.rows(_RUNNING, workers=json.dumps(sorted(known))):
+        running.setdefault(seen[:2], []).append(seen[2:])
     return tuple(
         _reconcile(
             transaction, beat, known.get(beat.worker_id), running.get((beat.worker_id, beat.incarnation), ()), waited
@@ -340,16 +340,16 @@ def _reconcile(
     """Compare what a worker holds with what runs in its name, both ways."""
     if row is None:
         return BeatReply(beat.worker_id, beat.incarnation, known=False)
-    claimed = {Fence(task_id, token): time_of(claimed_at) for task_id, token, claimed_at, _ in own}
+    claimed = {task[:2]: task[2] for task in own}
+    held = set(beat.held)
     cancelled = tuple(Fence(task_id, token) for task_id, token, _, cancel_requested in own if cancel_requested)
-    held = {Fence(task_id, token) for task_id, token in beat.held}
     # A fresh claim may not have reached the beat yet; one older than a heartbeat has lost its reply.
     limit = transaction.now - timedelta(seconds=row["heartbeat_interval_seconds"] + waited)
-    unheld = [fence for fence, claimed_at in claimed.items() if fence not in held and claimed_at < limit]
+    unheld = [Fence(*claim) for claim in sorted(claimed.keys() - held) if time_of(claimed[claim]) < limit]
     released = release(transaction, beat.incarnation, unheld, interrupted=False, reason="the claim's reply was lost")
     if released:
         record_event(transaction, "claims_released", beat.worker_id, f"claims whose reply was lost: {list(released)}")
-    lost = tuple(sorted(fence.task_id for fence in held if fence not in claimed))
+    lost = tuple(sorted(task_id for task_id, _ in held - claimed.keys()))
     return _reply(row, beat.incarnation, lost, released, cancelled)
 
 
