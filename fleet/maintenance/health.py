@@ -22,8 +22,8 @@ RESTART_COOLDOWN = 600.0
 """Seconds between two restarts that the fleet orders of a worker of one name: where a new process is soon as large as
 the old one, its tasks are at fault, and restarting it in a loop would only cost time."""
 
-ASSESSED_AT_ONCE = 2_000
-"""Workers that one pass assesses at most: a tenth of a second of work, and everybody's turn within 25 s of 10,000."""
+ASSESSED_AT_ONCE = 1_000
+"""Workers that one pass assesses at most: less than a tenth of a second of work, and all of 10,000 within 50 s."""
 
 RECORDED_AT_ONCE = 100
 """Verdicts of one transaction: where a host goes bad, those on all its workers change at once."""
