@@ -115,10 +115,11 @@ def test_a_coroutine_that_times_out_costs_nobody_else(site: Site) -> None:
 def test_a_thread_that_times_out_is_ended_with_its_worker(site: Site) -> None:
     """A handler in a thread that does not heed its timeout is killed with the process and charged; what ran beside it
     is given back uncounted (TO04)."""
-    (slow,) = site.enqueue("stuck_in_c", timeout=1, max_attempts=1)
     (beside,) = site.enqueue("hold", {"gate": "open"})
     site.worker("--concurrency=2")
+    # The other comes after it: once that holds the interpreter, nothing more is claimed.
     site.wait_executing([beside])
+    (slow,) = site.enqueue("stuck_in_c", timeout=1, max_attempts=1)
     site.wait_finished([slow])
     site.open_gate("open")
     site.wait_finished([beside])
