@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 _task_id: ContextVar[int | None] = ContextVar("fleet_task_id", default=None)
 
@@ -14,11 +12,20 @@ def current() -> int | None:
     return _task_id.get()
 
 
-@contextmanager
-def executing(task_id: int) -> Iterator[None]:
-    """Say that the block executes this task."""
-    token = _task_id.set(task_id)
-    try:
-        yield
-    finally:
-        _task_id.reset(token)
+class executing:
+    """Say that a `with` block executes a task.
+
+    Args:
+        task_id: the task.
+    """
+
+    __slots__ = ("_task", "_token")
+
+    def __init__(self, task_id: int) -> None:
+        self._task = task_id
+
+    def __enter__(self) -> None:
+        self._token: Token[int | None] = _task_id.set(self._task)
+
+    def __exit__(self, *_: object) -> None:
+        _task_id.reset(self._token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fleet.domain.execution import Fence, Finish
@@ -58,8 +58,7 @@ def settled(finish: Finish, held: Held, now: datetime) -> Finish:
     its deadline or later.
     """
     if held.cancel_requested and finish.status is not TaskStatus.CANCELLED:
-        return replace(
-            finish,
+        return finish._replace(
             status=TaskStatus.CANCELLED,
             error=f"cancelled by request while it ran{_after(finish.error)}",
             error_kind="cancelled",
@@ -67,15 +66,13 @@ def settled(finish: Finish, held: Held, now: datetime) -> Finish:
             interruption=False,
         )
     if finish.interruption and held.interruptions + 1 > MAX_INTERRUPTIONS:
-        return replace(
-            finish,
+        return finish._replace(
             status=TaskStatus.FAILED,
             error=f"interrupted more than {MAX_INTERRUPTIONS} times, last: {finish.error}",
             error_kind="interrupted_too_often",
         )
     if finish.status in (TaskStatus.SCHEDULED, TaskStatus.PENDING) and _too_late(finish, held, now):
-        return replace(
-            finish,
+        return finish._replace(
             status=TaskStatus.FAILED,
             error=f"no attempt begins after its deadline{_after(finish.error)}",
             error_kind="deadline_exceeded",
@@ -93,8 +90,7 @@ def _after(error: str | None) -> str:
 
 def duplicate(finish: Finish, sibling: int) -> Finish:
     """Return the end of a task that cannot return to the queue, since one with its dedupe key waits there."""
-    return replace(
-        finish,
+    return finish._replace(
         status=TaskStatus.FAILED,
         error=f"task {sibling} with the same dedupe key waits already, and takes its place{_after(finish.error)}",
         error_kind="duplicate",

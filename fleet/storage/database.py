@@ -113,6 +113,7 @@ class Database:
         self._made_engine: Engine | None = None
         self._wires = Wires(ways.source or self._engine)
         self._on_wait: Callable[[], None] = _nothing
+        self._on_write: Callable[[bool], None] = _ignore
         self._forked_in_transaction = False
         self._known_uuid: Any = None
         self.busy_wait = BUSY_WAIT
@@ -133,6 +134,10 @@ class Database:
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while a transaction waits."""
         self._on_wait = callback or _nothing
+
+    def on_write(self, callback: Callable[[bool], None] | None) -> None:
+        """Call `callback` with True before the write lock is asked for, and with False when it is given back."""
+        self._on_write = callback or _ignore
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool = False, alembic: bool = False) -> T:
         """Run `work` in a transaction that holds the write lock from its first statement, and commit.
@@ -160,14 +165,18 @@ class Database:
                     self._wait_or_raise(connection, error, deadline)
 
     def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
-        self._ways.begin_write(connection, durable)
+        # Before, not after: between the lock and the next line of Python another thread may hold the interpreter.
+        self._on_write(True)
         try:
+            self._ways.begin_write(connection, durable)
             result = work(Transaction(connection, self._ways, self._clock))
             connection.commit()
             return result
         except BaseException:
             _roll_back(connection)
             raise
+        finally:
+            self._on_write(False)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction that reads one snapshot and takes no write lock."""
@@ -397,6 +406,10 @@ def _roll_back(connection: Connection | Wire) -> None:
 
 def _nothing() -> None:
     """Do nothing while waiting."""
+
+
+def _ignore(_writes: bool) -> None:
+    """Take no note of who writes."""
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()

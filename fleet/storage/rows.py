@@ -246,19 +246,10 @@ CLAIMED_COLUMNS = """id, claim_token, task, queue, payload_json, attempt, max_at
 
 def claimed_of(row: tuple[Any, ...], payload: str) -> ClaimedTask:
     """Return what a claiming statement returned (CLAIMED_COLUMNS) as a claimed task."""
+    task_id, token, task, queue, _, attempt, max_attempts, interruptions, retry, timeout, deadline, lane = row[:12]
+    deadline_at = None if deadline is None else as_time(deadline)
     return ClaimedTask(
-        task_id=row[0],
-        claim_token=row[1],
-        task=row[2],
-        queue=row[3],
-        payload_json=payload,
-        attempt=row[5],
-        max_attempts=row[6],
-        interruptions=row[7],
-        retry_json=row[8],
-        timeout_seconds=row[9],
-        deadline_at=as_time(row[10]),
-        lane_id=row[11],
+        task_id, token, task, queue, payload, attempt, max_attempts, interruptions, retry, timeout, deadline_at, lane
     )
 
 

@@ -136,6 +136,10 @@ class SqlStorage:
         """Call `callback` from time to time while an operation waits."""
         self.database.on_wait(callback)
 
+    def on_write(self, callback: Callable[[bool], None] | None) -> None:
+        """Call `callback` when a write begins and ends."""
+        self.database.on_write(callback)
+
     def close(self) -> None:
         """Close all connections."""
         self.database.close()

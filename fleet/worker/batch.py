@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from fleet.clock import boottime
 from fleet.domain.execution import ClaimedTask
 from fleet.domain.worker import WorkerStatus
 from fleet.worker.alone import LoneBeats, Orphanhood
@@ -60,6 +59,7 @@ class BatchRunner:
         self._orphanhood = Orphanhood(beat_alone)
         self._wholeness = wholeness
         self._unrecorded = False
+        self._ended_at = self._reaped_at = 0.0
 
     in_flight = 0
 
@@ -81,13 +81,13 @@ class BatchRunner:
             if position and self._orders.told_to_stop:
                 self._claims.give_back(tasks[position:], "the worker drains")
                 return
-            if not self._execute(position, claimed):
+            if not self._execute(position, claimed, is_last=position + 1 == len(tasks)):
                 # The keeper has given the rest back: the task before took long.
                 return
             if position + 1 < len(tasks) and self._unrecorded and not self._put_aside():
                 return
 
-    def _execute(self, position: int, claimed: ClaimedTask) -> bool:
+    def _execute(self, position: int, claimed: ClaimedTask, is_last: bool) -> bool:
         handler = self._handlers.get(claimed.task)
         timeout = timeout_of(claimed, handler)
         if not self._slot.begin(
@@ -106,17 +106,20 @@ class BatchRunner:
         )
         execution = execute(handler, claimed, context)
         # While the record still says that it executes: whatever broke this process is charged.
-        self._wholeness.check()
+        self._ended_at = execution.began + execution.seconds
+        self._wholeness.check(self._ended_at)
         self._slot.end_of_execution()
         self._orphanhood.end()
-        reap_leftovers()
+        if is_last or self._ended_at - self._reaped_at > BATCH_SECONDS:
+            self._reaped_at = self._ended_at
+            reap_leftovers()
         self._prefetch.learn(execution.seconds)
         self._unrecorded = self._claims.take(self._claims.completion(execution, own))
         return True
 
     def _put_aside(self) -> bool:
         """Note how the last task ended, or record all so far if the batch lasts; False when its rest is not ours."""
-        lasts = boottime() - self._claims.recorded_at > BATCH_SECONDS
+        lasts = self._ended_at - self._claims.recorded_at > BATCH_SECONDS
         if not lasts and self._slot.put_out(line(self._claims.executed[-1], random.random)):
             return True
         status = self._claims.record().status

@@ -8,9 +8,9 @@ from fleet.storage.interfaces import WorkQueue
 from fleet.worker import outbox
 from fleet.worker.board import Board
 from fleet.worker.prefetch import BATCH_SECONDS
-from fleet.worker.record import Phase, nanoseconds, now_ns
+from fleet.worker.record import Phase, now_ns
 from fleet.worker.settings import WorkerSettings
-from fleet.worker.slot import Slot
+from fleet.worker.slot import LASTING, Slot
 
 
 class BatchWatch:
@@ -37,7 +37,7 @@ class BatchWatch:
         self._board.watches_batches = int(bool(batches))
         for number, slot in batches:
             seat = slot.seats[0]
-            if seat.is_executing and now_ns() - seat.started > nanoseconds(BATCH_SECONDS):
+            if seat.is_executing and now_ns() - seat.started > LASTING:
                 self._break_up(self._settings.worker_name(number), slot)
         return BATCH_SECONDS if batches else float("inf")
 

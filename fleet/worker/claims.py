@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fleet.clock import boottime
 from fleet.domain.execution import ClaimedTask, ClaimReply, Failure, Fence
@@ -25,8 +25,7 @@ from fleet.worker.tally import Tally
 _log = logging.getLogger("fleet.worker")
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """What is to be done about an execution that is over.
 
     Attributes:
@@ -152,10 +151,10 @@ class Claims:
                     extra={"task_id": claimed.task_id},
                 )
                 continue
-            self.tally.add(execution)
             self._count(execution)
 
     def _count(self, execution: Execution) -> None:
+        self.tally.add(execution)
         if isinstance(execution.outcome, Failure):
             self._slot.failed += 1
             _tell_failure(execution.claimed, execution.outcome)
@@ -178,7 +177,7 @@ class Claims:
             reason = describe(error)
             _log.warning("the transaction of task %d was undone: %s", execution.claimed.task_id, reason)
             failure = Failure(type(error).__name__, f"its transaction could not be committed: {reason}")
-            return Completion(replace(execution, outcome=failure))
+            return Completion(execution._replace(outcome=failure))
         return Completion(execution, recorded=True, accepted=accepted)
 
     def take(self, completion: Completion) -> bool:
@@ -191,7 +190,6 @@ class Claims:
         if self._slot.is_concurrent:
             self._slot.free_seats([execution.claimed.fence])
         if completion.accepted:
-            self.tally.add(execution)
             self._count(execution)
         else:
             task_id = execution.claimed.task_id

@@ -186,7 +186,7 @@ class ConcurrentRunner:
     def _end(self, flight: Flight, execution: Execution, own: OwnTask) -> None:
         completion = self._claims.completion(execution, own)
         # While the record still says that it executes: whatever broke this process is charged.
-        self._wholeness.check()
+        self._wholeness.check(boottime())
         flight.seat.end()
         self._ended.put((flight, completion))
         self._orders.wake()

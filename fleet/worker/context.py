@@ -59,7 +59,6 @@ class Context:
         task_id: the task.
         attempt: which attempt this is, from 1.
         timeout: seconds that this attempt may take; None for any time.
-        log: a logger of the handler's own.
     """
 
     def __init__(
@@ -77,12 +76,17 @@ class Context:
         self.timeout = timeout
         self.task_id = claimed.task_id
         self.attempt = claimed.attempt
-        self.log = logging.getLogger(f"fleet.task.{claimed.task}")
+        self._task = claimed.task
         self._why_stop = why_stop
         self._own = own
         self._reported_at = float("-inf")
         self._claim_gone = False
         self._steps: dict[str, Any] | None = None
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger of the handler's own."""
+        return logging.getLogger(f"fleet.task.{self._task}")
 
     # Stopping
 

@@ -74,6 +74,7 @@ _ORDERED = {
     Reason.DRAIN_DEADLINE: "killed at the drain deadline",
     Reason.SECOND_SIGNAL: "interrupted by a second signal",
     Reason.WEDGED: "killed: it had shown no life outside a task",
+    Reason.BLOCKING: "killed: a task held its interpreter lock and so kept every writer waiting",
     Reason.ABORTED: "killed: its group was ended",
     Reason.NORMAL: "ended",
 }

@@ -21,6 +21,10 @@ WEDGED_AFTER = 60.0
 CANCEL_GRACE = 5.0
 """Seconds that a handler has to heed a request to cancel, before its worker is killed."""
 
+_WAITING = ("S", "T", "t")
+"""What the main thread does while another one holds the interpreter, or all are stopped; not while it is busy, or waits
+for a disk."""
+
 _BETWEEN_TASKS = (Phase.STARTING, Phase.IDLE, Phase.CLAIMING, Phase.RECORDING)
 
 
@@ -75,7 +79,14 @@ def _while_executing(slot: Slot, now: int, awake: float, lease: float) -> Reason
         return Reason.DRAIN_DEADLINE
     if 0 < slot.fence_at < now and awake > lease / 3:
         return Reason.FENCED
+    if min(awake, _writing(slot, now)) > lease / 4 and process.state(slot.pid) in _WAITING:
+        return Reason.BLOCKING
     return None
+
+
+def _writing(slot: Slot, now: int) -> float:
+    """Return for how many seconds the worker's own thread has had the write lock, as far as it has said."""
+    return (now - slot.writes_since) / 1e9 if slot.writes_since else 0.0
 
 
 def _between_tasks(slot: Slot, now: int, awake: float, lease: float) -> Reason | None:

@@ -6,8 +6,7 @@ import asyncio
 import os
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleet.clock import boottime
 from fleet.domain import execution
@@ -26,8 +25,7 @@ Outcome = str | Failure | Withdrawal | None
 """What an execution comes to: a result as JSON text (None for none), a failure, or how it was withdrawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(NamedTuple):
     """What came of executing a task once.
 
     Attributes:

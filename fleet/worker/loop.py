@@ -101,6 +101,8 @@ class Worker:
         """Live; return the exit code of the process."""
         self._orders.listen(on_parent_gone=self._runner.supervisor_gone)
         self._storage.on_wait(self._slot.beats)
+        if self._slot.is_concurrent:
+            self._storage.on_write(self._slot.writes)
         try:
             return self.live()
         except TROUBLE as error:

@@ -90,6 +90,7 @@ class Reason(StrEnum):
     DRAIN_DEADLINE = "drain_deadline"
     SECOND_SIGNAL = "second_signal"
     WEDGED = "wedged"
+    BLOCKING = "blocking"
     ABORTED = "aborted"
     NORMAL = "normal"
 

@@ -73,6 +73,20 @@ class Seat(Cells):
         self.task_id, self.token = fence.task_id, fence.claim_token
         self.state = SeatState.HELD
 
+    def take_and_begin(
+        self, task_id: int, token: int, started: int, timeout: int, retry_in: int, grace: int = 0
+    ) -> None:
+        """Hold a claim and say that it is executed from now on: `take` and `begin`, written at once; see there."""
+        cells, base = self.cells, self.base
+        cells[base] = SeatState.FREE
+        cells[base + 1] = task_id
+        cells[base + 2] = token
+        cells[base + 3] = started
+        cells[base + 4] = timeout
+        cells[base + 5] = retry_in
+        cells[base + 6] = grace
+        cells[base] = SeatState.EXECUTING
+
     def begin(self, started: int, timeout: int, retry_in: int, grace: int = 0) -> None:
         """Say that what is held here is executed from now on; times in nanoseconds."""
         self.started = started

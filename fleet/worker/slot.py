@@ -18,9 +18,13 @@ from fleet.domain.task import MAX_BATCH
 from fleet.worker.record import WORD_BYTES, Cells, Phase, Reading, Running, Word, now_ns
 from fleet.worker.seat import SEAT_WORDS, Seat
 
+LASTING = 50_000_000
+"""Nanoseconds from which on an execution lasts, so that the rest of its batch may be taken from its worker."""
+
 SLOT_WORDS = 256
 OUTBOX_BYTES = 65_536
 _HELD = 40
+_PULSE, _PHASE, _INDEX = 1, 2, 13
 _BLANK = memoryview(bytes(SLOT_WORDS * WORD_BYTES)).cast("q")
 
 
@@ -46,6 +50,7 @@ class Slot(Cells):
     _incarnation_high = Word(16)
     _incarnation_low = Word(17)
     replaced = Word(18)  # set to 1 by the keeper: end after the present task, another takes this place
+    writes_since = Word(19)  # by the worker: since when it has, or asks for, the write lock; 0 when it does not
 
     def __init__(
         self, cells: memoryview[int], base: int, seats: tuple[Seat, ...], outbox: memoryview[int], fd: int
@@ -54,9 +59,11 @@ class Slot(Cells):
         self.seats = seats
         self._outbox = outbox
         self._fd = fd
+        self._begun_at = 0
 
     def clear(self) -> None:
         """Make the record blank for a new process."""
+        self._begun_at = 0
         self.cells[self.base : self.base + SLOT_WORDS] = _BLANK[:SLOT_WORDS]
         for seat in self.seats:
             seat.cells[seat.base : seat.base + SEAT_WORDS] = _BLANK[:SEAT_WORDS]
@@ -114,6 +121,10 @@ class Slot(Cells):
         """Show that the worker moves."""
         self.pulse = now_ns()
 
+    def writes(self, begins: bool) -> None:
+        """Say that the worker takes the write lock, or has given it back."""
+        self.writes_since = now_ns() if begins else 0
+
     def enters(self, phase: Phase) -> None:
         """Say what the worker is doing."""
         self.pulse = now_ns()
@@ -170,17 +181,28 @@ class Slot(Cells):
             self.held_count = len(fences)
 
     def begin(self, position: int, started: int, timeout: int, retry_in: int, grace: int = 0) -> bool:
-        """Move on to the task at `position` of the batch; False when the keeper has given the rest back."""
-        seat = self.seats[0]
-        with self.locked():
-            if self.revoked or position >= self.held_count:
-                return False
-            self.held_index = position
-            at = self.base + _HELD + 2 * position
-            seat.take(Fence(self.cells[at], self.cells[at + 1]))
-        seat.begin(started, timeout, retry_in, grace)
-        self.enters(Phase.EXECUTING)
+        """Move on to the task at `position` of the batch; False when the keeper has given the rest back.
+
+        The lock is needed only where the keeper may be taking the rest away, and that it does only while an execution
+        lasts that began LASTING ago or longer: who began another one a moment ago has not been waited for.
+        """
+        if started - self._begun_at < LASTING // 2:
+            self._move_to(position, started, timeout, retry_in, grace)
+        else:
+            with self.locked():
+                if self.revoked or position >= self.held_count:
+                    return False
+                self._move_to(position, started, timeout, retry_in, grace)
+        self._begun_at = started
         return True
+
+    def _move_to(self, position: int, started: int, timeout: int, retry_in: int, grace: int) -> None:
+        cells, base = self.cells, self.base
+        at = base + _HELD + 2 * position
+        cells[base + _INDEX] = position
+        self.seats[0].take_and_begin(cells[at], cells[at + 1], started, timeout, retry_in, grace)
+        cells[base + _PULSE] = started
+        cells[base + _PHASE] = Phase.EXECUTING
 
     def end_of_execution(self) -> None:
         """Say that what was begun is over, and is being recorded."""
@@ -226,13 +248,13 @@ class Slot(Cells):
 
         Returns:
             What was taken, perhaps nothing, and the noted ends of what came before; None when that execution is over,
-            or this was done already.
+            or has not lasted for LASTING, or this was done already.
         """
         if not self._try_lock():
             return None
         try:
             seat = self.seats[0]
-            if not seat.is_executing or self.revoked or lasting != seat.fence:
+            if not seat.is_executing or self.revoked or lasting != seat.fence or now_ns() - seat.started < LASTING:
                 return None
             rest = self._held()[self.held_index + 1 :]
             self.revoked = 1
@@ -248,7 +270,8 @@ class Slot(Cells):
         if not self._try_lock():
             return None
         try:
-            return Reading(
+            index = self.held_index
+            reading = Reading(
                 incarnation=self.incarnation,
                 pid=self.pid,
                 phase=Phase(self.phase),
@@ -259,6 +282,8 @@ class Slot(Cells):
                 done=self.done,
                 failed=self.failed,
             )
+            # The next of a batch may be begun without the lock: then what was read is of two executions.
+            return reading if self.held_index == index else None
         finally:
             self._unlock()
 

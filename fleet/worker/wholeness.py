@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 from collections.abc import Sequence
 
 EXIT_MUTILATED = 71
+CLOSELY = 0.01
 _log = logging.getLogger("fleet.worker")
 
 
@@ -19,9 +21,23 @@ class Wholeness:
 
     def __init__(self, descriptors: Sequence[int]) -> None:
         self._files = tuple((descriptor, _identity(descriptor)) for descriptor in descriptors)
+        self._poll = select.poll()
+        for descriptor in descriptors:
+            self._poll.register(descriptor, 0)
+        self._looked_at = 0.0
 
-    def check(self) -> None:
-        """End this process where a descriptor is gone or another file's: it can neither record nor deregister."""
+    def check(self, now: float) -> None:
+        """End this process where a descriptor is gone or another file's: it can neither record nor deregister.
+
+        That one is gone is seen after each task, by one call of the system; that another file stands in its place, at
+        most CLOSELY seconds after.
+
+        Args:
+            now: boot time in seconds.
+        """
+        if now - self._looked_at < CLOSELY and not any(event & select.POLLNVAL for _, event in self._poll.poll(0)):
+            return
+        self._looked_at = now
         for descriptor, file in self._files:
             if _identity(descriptor) != file:
                 _log.error("the task closed descriptors that its worker needs: this process ends")

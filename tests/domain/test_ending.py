@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FENCE = Fence(7, 3)
 HELD = Held(FENCE, 1, 3, 0, False, None, NOW)
 RETRY = Finish(FENCE, TaskStatus.SCHEDULED, error="it broke", error_kind="ValueError", retry_in=10.0)
-FAILED = replace(RETRY, status=TaskStatus.FAILED, retry_in=None)
+FAILED = RETRY._replace(status=TaskStatus.FAILED, retry_in=None)
 INTERRUPTED = released(FENCE, interrupted=True, reason="drained")
 GIVEN_BACK = released(FENCE, interrupted=False, reason="batch given back")
 

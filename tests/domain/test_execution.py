@@ -29,7 +29,7 @@ CLAIMED = ClaimedTask(
     retry_json=FIXED,
     timeout_seconds=None,
 )
-LAST = replace(CLAIMED, attempt=3)
+LAST = CLAIMED._replace(attempt=3)
 BROKEN = Failure("ValueError", "it broke", "Traceback ...")
 
 
@@ -78,13 +78,13 @@ def test_a_handlers_own_time_makes_no_attempts() -> None:
 @pytest.mark.parametrize("text", [None, "", "{", "[" * 100_000, "7", '{"wait":"never"}', '{"multiplier":1e999}'])
 def test_a_policy_that_cannot_be_read_is_the_default(text: str | None) -> None:
     """Whatever `retry_json` holds, a failed attempt waits for half of the default's bound when half is drawn (RT07)."""
-    assert failed(replace(CLAIMED, retry_json=text), BROKEN, 0.5, 2.0, half).retry_in == 0.5
+    assert failed(CLAIMED._replace(retry_json=text), BROKEN, 0.5, 2.0, half).retry_in == 0.5
 
 
 def test_attempt_2000_waits_for_the_cap() -> None:
     """A row whose attempt somebody has set to 2000 waits for the cap, a valid time (RT01)."""
     policy = json.dumps(RetryPolicy("exponential", max=600.0).as_json())
-    claimed = replace(CLAIMED, attempt=2_000, max_attempts=5_000, retry_json=policy)
+    claimed = CLAIMED._replace(attempt=2_000, max_attempts=5_000, retry_json=policy)
     assert failed(claimed, BROKEN, 0.5, 2.0, half).retry_in == 600.0
 
 
@@ -142,7 +142,7 @@ def test_the_reason_of_a_withdrawal_can_be_stored() -> None:
 @pytest.mark.parametrize(("attempt", "left"), [(1, True), (2, True), (3, False), (4, False)])
 def test_attempts_left(attempt: int, left: bool) -> None:
     """Attempts are left while fewer than the most have been claimed, also for rows that somebody has changed."""
-    assert replace(CLAIMED, attempt=attempt).has_attempts_left is left
+    assert CLAIMED._replace(attempt=attempt).has_attempts_left is left
 
 
 @pytest.mark.parametrize(("interruptions", "condemned"), [(MAX_INTERRUPTIONS, False), (MAX_INTERRUPTIONS + 1, True)])

@@ -22,6 +22,7 @@ from sqlalchemy import text
 
 from fleet import Cancel, Fail, Fleet, Retry, Snooze, Stopped
 from fleet.errors import UsageError
+from fleet.storage.database import Database
 from fleet.worker.context import Context
 from tests.processes.recording import record
 
@@ -64,6 +65,24 @@ def hold_interpreter(ctx: Context, seconds: float) -> dict[str, Any]:
     """Sleep in C with the interpreter lock held: no other thread of this process runs meanwhile."""
     found = record(ctx)
     ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1e6)))
+    return found
+
+
+@app.task()
+def hold_up_writers(ctx: Context, seconds: float) -> dict[str, Any]:
+    """Take the interpreter lock at a moment when the worker's own thread is writing; then as `hold_interpreter`.
+
+    Where nothing runs beside it nothing is written, and it ends at once.
+    """
+    found = record(ctx)
+    main = threading.main_thread().ident
+    while ctx.beside_others:
+        frame = sys._current_frames().get(main or 0)
+        while frame is not None and frame.f_code is not Database._once.__code__:
+            frame = frame.f_back
+        if frame is not None:
+            ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1e6)))
+            break
     return found
 
 

@@ -40,6 +40,28 @@ def test_as_many_as_there_are_seats(site: Site, handler: str) -> None:
     site.ledger.check_executed_once(tasks)
 
 
+def test_a_held_interpreter_does_not_hold_up_the_fleet(site: Site) -> None:
+    """A handler that takes the interpreter lock while its worker's own thread is writing would keep every writer out:
+    the worker is killed before anybody loses a lease, nothing is charged, and the handler runs alone next (LK10)."""
+    (beside,) = site.enqueue("hold", {"gate": "open"})
+    (guilty,) = site.enqueue("hold_up_writers", {"seconds": 60}, max_attempts=1)
+    site.worker("--concurrency=3", "--worker-id=several")
+    site.wait_executing([beside, guilty])
+    site.worker("--worker-id=other")
+    site.wait_workers(2)
+    (other, _) = site.workers()["other"]
+    notes = site.enqueue("note", count=300)
+    site.wait_until(lambda: len(site.ledger.executions(guilty)) == 2, "the handler is executed again")
+    site.open_gate("open")
+    site.wait_finished([beside, guilty, *notes])
+    assert [line.attempt for line in site.ledger.executions(guilty)] == [1, 1]
+    assert site.task(guilty, "status", "interruptions") == ("done", 1)
+    assert site.ledger.value("SELECT count(*) FROM fleet_event WHERE kind IN ('worker_lost', 'group_failed')") == 0
+    assert site.workers()["other"][0] == other
+    ends = "SELECT text FROM fleet_event WHERE kind = 'worker_ended'"
+    assert site.ledger.rows(ends) == [("killed: a task held its interpreter lock and so kept every writer waiting",)]
+
+
 def test_two_hundred_coroutines_at_once(site: Site) -> None:
     """Two hundred coroutines wait beside each other in one worker, and all come to their end."""
     tasks = site.enqueue("async_hold", *[{"gate": "open"}] * 200)
@@ -115,11 +137,10 @@ def test_a_coroutine_that_times_out_costs_nobody_else(site: Site) -> None:
 def test_a_thread_that_times_out_is_ended_with_its_worker(site: Site) -> None:
     """A handler in a thread that does not heed its timeout is killed with the process and charged; what ran beside it
     is given back uncounted (TO04)."""
+    (slow,) = site.enqueue("hold", {"gate": "never"}, timeout=1, max_attempts=1)
     (beside,) = site.enqueue("hold", {"gate": "open"})
     site.worker("--concurrency=2")
-    # The other comes after it: once that holds the interpreter, nothing more is claimed.
     site.wait_executing([beside])
-    (slow,) = site.enqueue("stuck_in_c", timeout=1, max_attempts=1)
     site.wait_finished([slow])
     site.open_gate("open")
     site.wait_finished([beside])

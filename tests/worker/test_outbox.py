@@ -11,7 +11,8 @@ from fleet.domain.task import TaskStatus
 from fleet.worker import outbox
 from fleet.worker.board import Board
 from fleet.worker.executor import Execution
-from fleet.worker.slot import OUTBOX_BYTES, Slot
+from fleet.worker.record import Running, now_ns
+from fleet.worker.slot import LASTING, OUTBOX_BYTES, Slot
 
 CLAIMED = ClaimedTask(7, 3, "t", "default", "{}", 1, 3, 0, None, None)
 BEGAN = 100.0
@@ -81,8 +82,8 @@ def slot() -> Slot:
 
 
 def begin(slot: Slot, position: int) -> bool:
-    """Let a worker go on to a task of its batch."""
-    return slot.begin(position, started=1, timeout=0, retry_in=-1)
+    """Let a worker go on to a task of its batch, after each has lasted; all of it was long ago."""
+    return slot.begin(position, started=1 + position * LASTING, timeout=0, retry_in=-1)
 
 
 def test_the_keeper_takes_what_is_noted_and_what_waits(slot: Slot) -> None:
@@ -103,6 +104,27 @@ def test_nothing_is_taken_twice_or_from_another_task(slot: Slot) -> None:
     assert slot.revoke_rest(Fence(8, 1)) is None
     assert slot.revoke_rest(Fence(7, 3)) is not None
     assert slot.revoke_rest(Fence(7, 3)) is None
+
+
+def test_what_has_only_begun_is_left_its_batch(slot: Slot) -> None:
+    """Nothing is taken while a task has not lasted: its worker may begin the next one without asking."""
+    assert slot.begin(1, started=now_ns(), timeout=0, retry_in=-1)
+    assert slot.revoke_rest(Fence(8, 1)) is None
+    assert slot.begin(2, started=now_ns(), timeout=0, retry_in=-1)
+
+
+def test_what_is_read_is_of_one_execution(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record whose worker goes on to its next task while it is read counts as not read."""
+    running = slot._running
+
+    def meanwhile() -> tuple[Running, ...]:
+        found = running()
+        assert slot.begin(1, started=2, timeout=0, retry_in=-1)
+        return found
+
+    assert slot.read() is not None
+    monkeypatch.setattr(slot, "_running", meanwhile)
+    assert slot.read() is None
 
 
 def test_an_outbox_that_is_full_says_so(slot: Slot) -> None:

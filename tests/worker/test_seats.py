@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Iterator
+
 import pytest
 
+from fleet import process
 from fleet.domain.execution import Fence
 from fleet.domain.signals import StopReason
 from fleet.worker.board import Board
@@ -11,11 +16,12 @@ from fleet.worker.enforcement import CANCEL_GRACE, Verdict, next_timeout, verdic
 from fleet.worker.orders import Orders
 from fleet.worker.protocol import Reason
 from fleet.worker.reaping import Exit, autopsy
-from fleet.worker.record import nanoseconds, now_ns
+from fleet.worker.record import Phase, nanoseconds, now_ns
 from fleet.worker.seat import Seat
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.slot import Slot
 from fleet.worker.stop import Stop
+from tests.processes.running import wait_until
 
 LEASE = 20.0
 MOMENT = 1
@@ -135,6 +141,39 @@ def test_a_worker_with_free_seats_is_not_idle(slot: Slot) -> None:
     slot.seats[1].end()
     slot.phase = 2
     assert judge(slot, late) == Verdict(Reason.WEDGED)
+
+
+@pytest.fixture
+def waiting() -> Iterator[int]:
+    """The pid of a process that waits, as a main thread does while another one holds the interpreter."""
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        wait_until(lambda: process.state(child.pid) == "S", "the process waits")
+        yield child.pid
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_who_keeps_the_write_lock_while_it_executes_is_killed(slot: Slot, waiting: int) -> None:
+    """A worker whose main thread waits with the write lock for a quarter of a lease is killed while it executes; not
+    before, not while that thread is busy, and not when nothing else runs in the process (LK10)."""
+    slot.pid = waiting
+    slot.writes(True)
+    due = slot.writes_since + nanoseconds(LEASE / 4)
+    assert judge(slot, due) is None
+    assert judge(slot, due + MOMENT) == Verdict(Reason.BLOCKING)
+    assert verdict(slot, due + MOMENT, LEASE / 4, LEASE) is None, "the host has just slept"
+    slot.pid = os.getpid()
+    assert judge(slot, due + MOMENT) is None, "the main thread is busy"
+    slot.pid = waiting
+    slot.writes(False)
+    assert judge(slot, due + MOMENT) is None
+    slot.writes(True)
+    for seat in slot.seats[:2]:
+        seat.end()
+    slot.enters(Phase.RECORDING)
+    assert judge(slot, slot.writes_since + nanoseconds(LEASE / 2)) is None
 
 
 @pytest.mark.parametrize(("before", "due"), [(6.0, False), (4.5, True)])

@@ -102,5 +102,8 @@ class Storage(Protocol):
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while an operation waits for a lock or a connection."""
 
+    def on_write(self, callback: Callable[[bool], None] | None) -> None:
+        """Call `callback` with True before a transaction asks for the write lock, and with False when it has ended."""
+
     def close(self) -> None:
         """Close all connections."""

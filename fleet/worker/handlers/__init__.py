@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.domain.execution import ClaimedTask, Failure, failed
+from fleet.domain.execution import ClaimedTask, Failure, retry_after_death
 from fleet.domain.task import HandlerDefaults
 from fleet.worker.record import nanoseconds
 from fleet.worker.stop import GRACE
-
-_DIED = Failure("killed", "killed")
 
 
 class Failed(Exception):
@@ -58,7 +56,7 @@ def timeout_of(claimed: ClaimedTask, handler: Handler | None) -> float | None:
 
 def terms_of(claimed: ClaimedTask, handler: Handler | None) -> dict[str, int]:
     """Return what a seat is told when an execution begins, in nanoseconds: its timeout, and the retry after a death."""
-    retry_in = failed(claimed, _DIED, 0.0, 0.0, random.random).retry_in
+    retry_in = retry_after_death(claimed, random.random)
     return {
         "timeout": nanoseconds(timeout_of(claimed, handler) or 0.0),
         "retry_in": -1 if retry_in is None else nanoseconds(retry_in),

@@ -1,6 +1,5 @@
 """Deadlines: what has not begun by then never begins."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -85,7 +84,7 @@ def test_dependents_follow(store: Storage) -> None:
 def test_a_retry_due_exactly_at_it_is_not_made(memory: Storage) -> None:
     """A retry that would be due at the deadline itself ends the task now, with the reason of the failure."""
     who, task = running_task(memory, deadline=memory.now() + timedelta(seconds=10), max_attempts=5)
-    finish(memory, who, replace(failure(task), retry_in=10.0))
+    finish(memory, who, failure(task)._replace(retry_in=10.0))
     record = row(memory, task.task_id)
     assert (record.status, record.error_kind) == ("failed", "deadline_exceeded")
     assert record.error is not None

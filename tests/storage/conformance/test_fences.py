@@ -48,7 +48,7 @@ class Writer:
 
     def finish_in_batch(self) -> bool:
         """Record a success together with one of a task that never was."""
-        stranger = replace(self.task, task_id=99_999)
+        stranger = self.task._replace(task_id=99_999)
         return bool(finish(self.store, self.who, success(self.task), success(stranger)))
 
     def start(self) -> bool:
@@ -223,5 +223,5 @@ def test_enqueued_work_is_untouched_by_refused_writes(store: Storage) -> None:
     who, task = running_task(store)
     other = enqueue_one(store)
     before = row(store, other)
-    finish(store, who, success(replace(task, claim_token=77)), success(replace(task, task_id=other)))
+    finish(store, who, success(task._replace(claim_token=77)), success(task._replace(task_id=other)))
     assert row(store, other) == before

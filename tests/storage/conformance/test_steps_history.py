@@ -1,7 +1,5 @@
 """Steps outlive attempts; the history keeps those that did not succeed."""
 
-from dataclasses import replace
-
 from fleet.domain.execution import Outcome, Withdrawal, withdrawn
 from fleet.domain.task import NewTask, TaskStatus
 from fleet.storage.interfaces import Storage
@@ -49,7 +47,7 @@ def test_a_stale_claim_stores_no_step(store: Storage) -> None:
 def test_the_history_tells_of_each_failure(store: Storage) -> None:
     """An attempt that failed is kept with its worker, its error, and what became of its process."""
     who, task = running_task(store)
-    died = replace(failure(task), exit_code=None, signal=9, peak_memory_mb=12.5)
+    died = failure(task)._replace(exit_code=None, signal=9, peak_memory_mb=12.5)
     finish(store, who, died)
     [attempt] = store.queue.attempts(task.task_id)
     assert (attempt.attempt, attempt.claim_token, attempt.worker) == (1, task.claim_token, who.worker_id)
@@ -104,7 +102,7 @@ def test_the_history_is_bounded(store: Storage) -> None:
     who = join(store)
     execute(store, "UPDATE work_queue SET claim_token = :token", token=KEPT - 2)
     for _ in range(5):
-        finish(store, who, replace(failure(claim_one(store, who)), retry_in=0.0))
+        finish(store, who, failure(claim_one(store, who))._replace(retry_in=0.0))
         age(store, 60)
         store.queue.advance()
         who = join(store, f"w{row(store, task_id).claim_token}")
