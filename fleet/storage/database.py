@@ -12,20 +12,19 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
-from fleet.storage.connections import Source
 from fleet.storage.joining import check_commits, check_kind, refusal
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire, Wires
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
 T = TypeVar("T")
-C = TypeVar("C", "Connection", Wire)
+C = TypeVar("C", Connection, Wire)
 
 BUSY_WAIT = 10.0
 """Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
@@ -75,10 +74,6 @@ class Dialect(Protocol):
     one_writer: bool
     """Whether an open write transaction shuts out every other one."""
 
-    @property
-    def source(self) -> Source | None:
-        """Where connections without SQLAlchemy come from; None where only its engine has any."""
-
 
 class Transaction(Runner):
     """An open transaction: runs statements, and tells its time once it is asked."""
@@ -110,21 +105,14 @@ class Database:
         self._ways = ways
         self._clock = clock
         self._waiting = SystemClock()
-        self._made_engine: Engine | None = None
-        self._wires = Wires(ways.source or self._engine)
+        self._engine = ways.engine()
+        self._wires = Wires(self._engine)
         self._on_wait: Callable[[], None] = _nothing
         self._on_write: Callable[[bool], None] = _ignore
         self._forked_in_transaction = False
         self._known_uuid: Any = None
         self.busy_wait = BUSY_WAIT
         _databases.add(self)
-
-    @property
-    def _engine(self) -> Engine:
-        """SQLAlchemy's engine, made when first wanted."""
-        if self._made_engine is None:
-            self._made_engine = self._ways.engine()
-        return self._made_engine
 
     @property
     def shown(self) -> str:
@@ -214,19 +202,15 @@ class Database:
         Errors are those of `write`.
         """
         deadline = self._waiting.boottime() + self.busy_wait
-        with self._unbegun() as connection:
+        with self._connected() as connection:
+            if not self._ways.one_writer:
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
             while True:
                 try:
                     with self._ways.writing(self._on_wait):
                         return [Runner(connection).rows(statement) for statement in statements][-1]
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)
-
-    def _unbegun(self) -> Connection | Wire:
-        """Return a connection on which every statement commits by itself."""
-        if self._ways.one_writer:
-            return self._wired()
-        return self._connected().execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -289,13 +273,10 @@ class Database:
             uuid = transaction.value(_UUID)
         except Exception as error:
             raise self._not_joined(error) from error
-        if not self._is_own(given) and uuid != self._uuid():
+        if getattr(given, "engine", None) is not self._engine and uuid != self._uuid():
             raise UsageError(f"connection=: it is to another database than {self.shown}")
         check_commits(given)
         return transaction
-
-    def _is_own(self, given: Any) -> bool:
-        return self._made_engine is not None and getattr(given, "engine", None) is self._made_engine
 
     def _not_joined(self, error: Exception) -> Exception:
         if self._ways.is_busy(error):
@@ -365,24 +346,20 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self._wires.give_back()
-        self._dispose()
+        self._engine.dispose()
         self._ways.close()
-
-    def _dispose(self) -> None:
-        for each in (self._made_engine, self._ways.source):
-            if each is not None:
-                each.dispose()
 
     # Forks: a connection that crosses a fork can corrupt a SQLite file, so idle ones are closed before it. One that is
     # in use (a transaction of another thread, or a handler's own) cannot be: the child is told, and uses neither.
 
     def _before_fork(self) -> None:
         self._wires.give_back()
-        pools: list[Any] = [self._ways.source, self._made_engine and self._made_engine.pool]
-        in_use = sum(pool.checkedout() for pool in pools if hasattr(pool, "checkedout"))
+        pool: Any = self._engine.pool
+        in_use = pool.checkedout() if hasattr(pool, "checkedout") else 0
         self._child_is_barred = self._ways.shares_memory or in_use > 0
-        if not self._child_is_barred:
-            self._dispose()
+        idle = pool.checkedin() if hasattr(pool, "checkedin") else 1
+        if idle and not self._child_is_barred:
+            self._engine.dispose()
 
     def _after_fork_in_child(self) -> None:
         self._forked_in_transaction = self._child_is_barred
@@ -392,8 +369,7 @@ class Database:
 
 def original(error: BaseException) -> BaseException:
     """Return the driver's error inside SQLAlchemy's."""
-    inside = getattr(error, "orig", None)
-    return inside if isinstance(inside, BaseException) else error
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
 def _roll_back(connection: Connection | Wire) -> None:

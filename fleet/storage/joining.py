@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from sqlalchemy import Connection, Dialect
+
 from fleet.errors import UsageError
-from fleet.storage.connections import SQLITE, Kind
 
 _KINDS = "give what Fleet.transaction() opened, a SQLAlchemy Connection, or a sqlite3.Connection"
 
@@ -33,11 +34,13 @@ def driver_of(connection: Any) -> Any:
     return connection.connection.dbapi_connection
 
 
-def dialect_of(connection: Any) -> Kind:
-    """Return the kind of database that a SQLAlchemy or sqlite3 connection is to."""
+def dialect_of(connection: Any) -> Dialect:
+    """Return SQLAlchemy's dialect for a SQLAlchemy or sqlite3 connection."""
     if isinstance(connection, sqlite3.Connection):
-        return SQLITE
-    found: Kind = connection.dialect
+        from sqlalchemy.dialects.sqlite import pysqlite
+
+        return pysqlite.dialect()
+    found: Dialect = connection.dialect
     return found
 
 
@@ -50,18 +53,12 @@ def check_kind(given: Any) -> None:
     if isinstance(given, sqlite3.Connection):
         if given.text_factory is not str:
             raise UsageError("connection=: its text_factory is not str: give one that reads text as text")
-    elif not _is_sqlalchemys(given):
+    elif not isinstance(given, Connection):
         raise UsageError(f"connection= of type {type(given).__name__}: {_KINDS}")
     elif given.closed:
         raise UsageError("connection=: it is closed")
     elif not given.in_transaction():
         given.begin()
-
-
-def _is_sqlalchemys(given: Any) -> bool:
-    from sqlalchemy import Connection
-
-    return isinstance(given, Connection)
 
 
 def check_commits(given: Any) -> None:

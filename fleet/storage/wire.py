@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from fleet.storage.connections import Source
+from sqlalchemy import Dialect, Engine
 
 
 class Wire:
@@ -17,22 +17,22 @@ class Wire:
     As a context manager it is kept for the next transaction at the end of its block, unless that failed.
 
     Args:
-        source: where it comes from.
+        engine: whose pool it comes from.
         kept: where it is kept.
 
     Attributes:
         connection: the pool's proxy, as a SQLAlchemy connection has it.
-        dialect: the kind of database.
+        dialect: the engine's.
         closed: whether it has gone back to the pool.
     """
 
     __slots__ = ("_driver", "_kept", "closed", "connection", "dialect")
 
-    def __init__(self, source: Source, kept: list[Wire]) -> None:
+    def __init__(self, engine: Engine, kept: list[Wire]) -> None:
         self._kept = kept
-        self.connection: Any = source.raw_connection()
+        self.connection = engine.raw_connection()
         self._driver: Any = self.connection.dbapi_connection
-        self.dialect = source.dialect
+        self.dialect: Dialect = engine.dialect
         self.closed = False
 
     def __enter__(self) -> Self:
@@ -47,8 +47,7 @@ class Wire:
     @property
     def info(self) -> dict[Any, Any]:
         """What is remembered of the connection as long as it lives."""
-        found: dict[Any, Any] = self.connection.info
-        return found
+        return self.connection.info
 
     def exec_driver_sql(self, sql: str) -> None:
         """Run a statement that returns nothing."""
@@ -76,14 +75,14 @@ class Wire:
 
 
 class Wires:
-    """The wires of one source: one is kept between transactions, others come from the pool and go back.
+    """The wires of one engine: one is kept between transactions, others come from the pool and go back.
 
     Args:
-        source: where they come from.
+        engine: the engine.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._kept: list[Wire] = []
 
     def take(self) -> Wire:
@@ -91,7 +90,7 @@ class Wires:
         try:
             return self._kept.pop()
         except IndexError:
-            return Wire(self._source, self._kept)
+            return Wire(self._engine, self._kept)
 
     def give_back(self) -> None:
         """Give what is kept back to the pool."""
