@@ -19,6 +19,9 @@ from fleet.domain.liveness import Life, ProcessIdentity
 
 _PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_STAT_SIZE = 4_096
+_START_TICKS = 19
+"""Where the start stands among the fields after the command name."""
 
 
 @cache
@@ -47,6 +50,7 @@ def prctl(option: int, value: int) -> None:
         _library().prctl(option, value, 0, 0, 0)
 
 
+@cache
 def pid_namespace() -> str | None:
     """Return the id of this process's pid namespace, or None where unknown."""
     try:
@@ -56,19 +60,26 @@ def pid_namespace() -> str | None:
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat after the command name, or None when there is no such process."""
+    """Return the fields of /proc/PID/stat after the command name, up to the start; None without such a process."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        # Without a file object: a scaler asks this of thousands of workers.
+        handle = os.open(f"{_PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        text = os.read(handle, _STAT_SIZE).decode("utf-8", "replace")
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
     # The command name stands in parentheses and may itself contain spaces and parentheses.
-    return text[text.rindex(")") + 2 :].split()
+    return text[text.rindex(")") + 2 :].split(None, _START_TICKS + 1)
 
 
 def start_ticks(pid: int) -> int | None:
     """Return the process's start in clock ticks since boot, or None when unknown."""
     fields = _stat_fields(pid)
-    return int(fields[19]) if fields else None
+    return int(fields[_START_TICKS]) if fields else None
 
 
 def state(pid: int) -> str | None:
@@ -125,7 +136,7 @@ def sightings() -> dict[int, Sighting]:
 
 def _sighting(pid: int, fields: list[str]) -> Sighting:
     state, parent, group, session = fields[0], int(fields[1]), int(fields[2]), int(fields[3])
-    return Sighting(pid, parent, group, session, state, int(fields[19]))
+    return Sighting(pid, parent, group, session, state, int(fields[_START_TICKS]))
 
 
 def name_of(pid: int) -> str:
@@ -177,7 +188,7 @@ def life_of(identity: ProcessIdentity) -> Life:
     fields = _stat_fields(identity.pid)
     if fields is None or fields[0] in "ZX":
         return Life.DEAD
-    return Life.ALIVE if int(fields[19]) == identity.start_ticks else Life.DEAD
+    return Life.ALIVE if int(fields[_START_TICKS]) == identity.start_ticks else Life.DEAD
 
 
 def is_dead(identity: ProcessIdentity) -> bool:

@@ -39,7 +39,11 @@ TaskIds = Annotated[list[int], typer.Argument(metavar="ID...", min=1, max=LARGES
 
 def add_commands(app: typer.Typer) -> None:
     """Add these commands to `fleet`."""
+    # Imported here: these are commands of the same group, in a file of their own.
+    from fleet.cli import orders
+
     app.command()(tasks)
+    orders.add_commands(task_app)
     app.add_typer(task_app, name="task")
 
 

@@ -93,6 +93,12 @@ def checks_of(worker: WorkerRecord, now: datetime) -> dict[str, Check]:
     }
 
 
+def error_rate(worker: WorkerRecord, now: datetime) -> Check:
+    """Return what the check of a worker's failures finds, without the others."""
+    found = _Found(why_none(worker), recent=recent_of(worker, now), before=verdicts_of(worker.health_checks))
+    return _error_rate(found)
+
+
 def verdicts_of(health_json: Any) -> dict[str, str]:
     """Return the verdicts that a stored `health_json` holds; what is none is left out."""
     checks = health_json if isinstance(health_json, Mapping) else {}

@@ -18,6 +18,7 @@ __all__ = [
     "HealthStatus",
     "Verdict",
     "assess",
+    "fails_often",
     "has_changed",
     "is_early",
     "is_news",
@@ -105,6 +106,11 @@ def is_news(before: str | None, after: HealthStatus) -> bool:
 def has_changed(worker: WorkerRecord, health: Health) -> bool:
     """Return whether a worker's health is another than its row says: by verdicts, not by numbers."""
     return (worker.health, verdicts_of(worker.health_checks)) != (str(health.status), health.verdicts)
+
+
+def fails_often(error_rate: Check) -> bool:
+    """Return whether much of what a worker finished lately has failed, by its check of that name."""
+    return error_rate.verdict in (Verdict.WARN, Verdict.FAIL)
 
 
 def restart_helps(health: Health) -> bool:

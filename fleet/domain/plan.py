@@ -15,8 +15,8 @@ from datetime import datetime
 from fleet.domain.group import BOOTING, LIVE_GROUPS, GroupRecord, GroupStatus
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.policies import policy
-from fleet.domain.snapshot import PoolSettings, Snapshot
-from fleet.domain.worker import WorkerRecord, WorkerStatus
+from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
+from fleet.domain.worker import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ class _Supply:
     """
 
     groups: list[GroupRecord]
-    members: dict[str, list[WorkerRecord]]
-    loose: list[WorkerRecord]
-    quarantined: list[WorkerRecord]
+    members: dict[str, list[PoolWorker]]
+    loose: list[PoolWorker]
+    quarantined: list[PoolWorker]
 
     def size(self, group: GroupRecord) -> int:
         """Return how many workers the group counts for."""
@@ -122,7 +122,7 @@ class _Supply:
         return sum(worker.group_id == group.group_id for worker in self.quarantined)
 
     @property
-    def workers(self) -> list[WorkerRecord]:
+    def workers(self) -> list[PoolWorker]:
         """All that are here and believed."""
         return [*self.loose, *(worker for members in self.members.values() for worker in members)]
 
@@ -171,7 +171,7 @@ def _stopping(snapshot: Snapshot) -> set[str]:
     return {group.group_id for group in snapshot.groups if group.status is GroupStatus.STOPPING}
 
 
-def _believed(snapshot: Snapshot) -> list[WorkerRecord]:
+def _believed(snapshot: Snapshot) -> list[PoolWorker]:
     return [w for w in snapshot.workers if (w.worker_id, w.incarnation) not in snapshot.dead_workers]
 
 
@@ -267,24 +267,26 @@ def _drains(supply: _Supply, sizes: dict[str, int], surplus: int, wanted: Sequen
 
     Whoever alone serves a lane in which tasks wait goes after all others.
     """
+    if surplus <= 0:
+        return []
     candidates = sorted(supply.workers, key=_started, reverse=True)
     candidates.sort(key=_is_busy)
-    chosen = _spare_first(candidates, wanted)[: max(0, surplus)]
+    chosen = _spare_first(candidates, wanted)[:surplus]
     for worker in chosen:
         if worker.group_id in sizes:
             sizes[worker.group_id] -= 1
     return [_drain(worker) for worker in chosen]
 
 
-def _drain(worker: WorkerRecord) -> DrainWorker:
+def _drain(worker: PoolWorker) -> DrainWorker:
     return DrainWorker(worker.worker_id, worker.incarnation, worker.group_id, not _is_busy(worker))
 
 
-def _spare_first(candidates: Sequence[WorkerRecord], wanted: Sequence[Lane]) -> list[WorkerRecord]:
+def _spare_first(candidates: Sequence[PoolWorker], wanted: Sequence[Lane]) -> list[PoolWorker]:
     """Return the candidates in their order, but last those without whom a wanted lane would have nobody."""
     if not wanted:
         return list(candidates)
-    serves = [[place for place, lane in enumerate(wanted) if _offer(worker).serves(lane)] for worker in candidates]
+    serves = _served(candidates, wanted)
     left = Counter(place for places in serves for place in places)
     spare, needed = [], []
     for worker, places in zip(candidates, serves, strict=True):
@@ -296,16 +298,30 @@ def _spare_first(candidates: Sequence[WorkerRecord], wanted: Sequence[Lane]) -> 
     return spare + needed
 
 
-def _offer(worker: WorkerRecord) -> Offer:
+def _served(workers: Sequence[PoolWorker], wanted: Sequence[Lane]) -> list[list[int]]:
+    """Return for each worker which of the wanted lanes it serves; what many offer alike is compared once."""
+    assigned = {lane.assigned_worker for lane in wanted} - {""}
+    found: dict[object, list[int]] = {}
+    served = []
+    for worker in workers:
+        offer = (worker.handlers, worker.queues, tuple(sorted(worker.capabilities.items())))
+        key = (offer, worker.worker_id if worker.worker_id in assigned else None)
+        if key not in found:
+            found[key] = [place for place, lane in enumerate(wanted) if _offer(worker).serves(lane)]
+        served.append(found[key])
+    return served
+
+
+def _offer(worker: PoolWorker) -> Offer:
     queues = tuple((queue, 0.0) for queue in worker.queues)
     return Offer(worker.worker_id, frozenset(worker.handlers), queues, worker.capabilities)
 
 
-def _is_busy(worker: WorkerRecord) -> bool:
+def _is_busy(worker: PoolWorker) -> bool:
     return worker.current_task_id is not None
 
 
-def _started(worker: WorkerRecord) -> datetime:
+def _started(worker: PoolWorker) -> datetime:
     return worker.started_at
 
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.health import Verdict, assess
+from fleet.domain.checks import error_rate
+from fleet.domain.health import fails_often
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.metrics import Recent, recent_of
 from fleet.domain.worker import WorkerRecord, WorkerStatus
@@ -164,8 +165,7 @@ class Ward:
 
 def suspects(ward: Ward) -> tuple[WorkerRecord, ...]:
     """Return the workers whose evidence is worth reading: those that claim, and fail too often."""
-    ill = (Verdict.WARN, Verdict.FAIL)
-    return tuple(w for w in ward.serving() if assess(w, ward.now).checks["error_rate"].verdict in ill)
+    return tuple(worker for worker in ward.serving() if fails_often(error_rate(worker, ward.now)))
 
 
 @dataclass(frozen=True, slots=True)

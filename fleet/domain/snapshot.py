@@ -10,7 +10,7 @@ from typing import Any
 from fleet.domain.group import GroupRecord
 from fleet.domain.lanes import Lane
 from fleet.domain.liveness import Gap
-from fleet.domain.worker import WorkerRecord
+from fleet.domain.worker import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,35 @@ class AdapterState:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolWorker:
+    """A live worker of a pool, as far as a plan is about it.
+
+    Attributes:
+        worker_id: its id.
+        incarnation: its life.
+        group_id: its group, None where it stands for itself.
+        status: active or terminating.
+        started_at: when it registered.
+        slots: tasks that it executes at a time.
+        capabilities: what it offers.
+        queues: queues that it serves; empty means all.
+        handlers: names of the handlers that it has.
+        current_task_id: what it executes, None when it is idle.
+    """
+
+    worker_id: str
+    incarnation: str
+    group_id: str | None
+    status: WorkerStatus
+    started_at: datetime
+    slots: int
+    capabilities: Mapping[str, float]
+    queues: tuple[str, ...]
+    handlers: tuple[str, ...]
+    current_task_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One pool at one moment.
 
@@ -74,7 +103,7 @@ class Snapshot:
     pool: str
     settings: PoolSettings
     groups: tuple[GroupRecord, ...]
-    workers: tuple[WorkerRecord, ...]
+    workers: tuple[PoolWorker, ...]
     dead_workers: frozenset[tuple[str, str]]
     dead_groups: frozenset[str]
     waiting: int

@@ -125,6 +125,7 @@ class WorkerFilter:
         capability: offering this capability.
         fresh_after: with a heartbeat at or after this time.
         stale_before: with a heartbeat before this time.
+        measured: whether metrics and health are read as well: they are most of what a row holds.
     """
 
     status: tuple[WorkerStatus, ...] = ()
@@ -134,6 +135,7 @@ class WorkerFilter:
     capability: str | None = None
     fresh_after: datetime | None = None
     stale_before: datetime | None = None
+    measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class _Pass:
         swept = self._step("sweep", lambda: self.storage.queue.sweep(SWEEP_BATCH))
         failed = self._step("failed launches", lambda: fail_dead_launches(self.storage, self.proven_dead))
         expired = self._step("expire", lambda: self.storage.control.expire(self.current.gap, self.proven_dead))
-        cared = self._step("health", lambda: care(self.storage, self.current.gap, self.proven_dead))
+        cared = self._step("health", self._care)
         pruned = [self._step(f"prune {name}", prune) for name, prune in self._prunes()]
         self._step("trim", self.storage.trim)
         return MaintenanceReport(
@@ -153,6 +153,16 @@ class _Pass:
             (name, lambda prune=prune: self._count(lambda limit: prune(retention, limit), PRUNE_BATCH))
             for name, prune in kinds.items()
         )
+
+    def _care(self) -> tuple[str, ...]:
+        return care(self.storage, self.current.gap, self.proven_dead, self.current.epoch, self._paced)
+
+    def _paced(self, batch: Callable[[], T]) -> T:
+        """Run a batch of writes, and then pause as long as it took: at least half of the time belongs to others."""
+        began = self.clock.boottime()
+        done = batch()
+        self.clock.sleep(max(SHORTEST_PAUSE, self.clock.boottime() - began))
+        return done
 
     def _count(self, batch: Callable[[int], int], limit: int) -> int:
         """Repeat `batch` while it comes back full and time is left; return the sum.

@@ -56,10 +56,18 @@ class Sight:
     held: int = 0
     paused_schedules: tuple[str, ...] = ()
     quarantines: tuple[Quarantine, ...] = ()
+    _states: dict[tuple[str, str], WorkerState] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _healths: dict[tuple[str, str], Health] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def state(self, worker: WorkerRecord) -> WorkerState:
-        """Return how a worker is doing."""
+        """Return how a worker is doing; it is judged once."""
         life = (worker.worker_id, worker.incarnation)
+        known = self._states.get(life)
+        if known is None:
+            known = self._states[life] = self._judged(worker, life)
+        return known
+
+    def _judged(self, worker: WorkerRecord, life: tuple[str, str]) -> WorkerState:
         held = self.quarantine_of(worker) is not None
         return state_of(worker, self.now, self.gap, life in self.dead, life in self.moving, held)
 
@@ -68,8 +76,12 @@ class Sight:
         return next((one for one in self.quarantines if one.holds(self.now) and one.covers(worker)), None)
 
     def health(self, worker: WorkerRecord) -> Health:
-        """Return how well a live worker is, by what is known at this moment."""
-        return assess(worker, self.now)
+        """Return how well a live worker is, by what is known at this moment; it is assessed once."""
+        life = (worker.worker_id, worker.incarnation)
+        known = self._healths.get(life)
+        if known is None:
+            known = self._healths[life] = assess(worker, self.now)
+        return known
 
     def overdue(self, worker: WorkerRecord) -> bool:
         """Return whether a worker is past its lease, and believed only because its process is seen here."""

@@ -11,7 +11,7 @@ from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import commands, groups, maintenance, passes
+from fleet.storage import commands, groups, maintenance, observing, passes
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
@@ -73,7 +73,7 @@ class SqlControlPlane:
     def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
         """Read everything that a decision is based on, from one snapshot."""
         return self._database.read(
-            lambda transaction: passes.snapshot(transaction, pool, settings, adapter_id, proven_dead)
+            lambda transaction: observing.snapshot(transaction, pool, settings, adapter_id, proven_dead)
         )
 
     def apply(self, current: ScalerPass, plan: Plan) -> Applied | None:
@@ -186,7 +186,7 @@ class SqlControlPlane:
 
     def prune(self, older_than: float, limit: int = 1_000) -> int:
         """Delete what ended long ago."""
-        return self._database.write(lambda transaction: maintenance.prune(transaction, older_than, limit))
+        return maintenance.prune(self._database, older_than, limit)
 
     def add_minutes(self, counts: Iterable[MinuteCount]) -> None:
         """Add finished tasks to the statistics of the current minute."""

@@ -12,8 +12,9 @@ from fleet.domain.lanes import Lane
 from fleet.domain.quarantine import Misfire, NewQuarantine, Quarantine, Scope
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
-from fleet.storage.interfaces import HealthChange
-from fleet.storage.rows import dumps, lane_of, mapping
+from fleet.storage.forgetting import Ended, forget
+from fleet.storage.interfaces import HealthChange, Part
+from fleet.storage.rows import WORKER_COLUMNS, dumps, lane_of, mapping, worker_of
 from fleet.storage.sql import Row, Statement, as_time, time_of
 
 MOST_MISFIRES = 500
@@ -32,6 +33,9 @@ _MISFIRES = Statement(
         AND q.status = 'done' AND q.worker <> a.worker
     ORDER BY a.ended_at DESC LIMIT :limit"""
 )
+_LIVE = "FROM worker_registry WHERE status IN ('active', 'terminating')"
+_COUNT_LIVE = Statement(f"SELECT count(*) {_LIVE}")
+_PART = Statement(f"SELECT {WORKER_COLUMNS} {_LIVE} ORDER BY worker_id LIMIT :most OFFSET :first")
 _WANTED_LANES = Statement(
     """SELECT l.lane_id, l.queue, l.task, l.capability_key, l.assigned_worker FROM claim_lane l
     WHERE EXISTS (SELECT 1 FROM work_queue w WHERE w.status = 'pending' AND w.lane_id = l.lane_id)
@@ -52,14 +56,13 @@ _ANY_OVERDUE = Statement("SELECT 1 FROM quarantine WHERE released_at IS NULL AND
 _END_OVERDUE = Statement(f"{_END} until <= :now RETURNING {_COLUMNS}")
 _OPEN = Statement(f"SELECT {_COLUMNS} FROM quarantine WHERE released_at IS NULL ORDER BY id DESC")
 _ALL = Statement(f"SELECT {_COLUMNS} FROM quarantine ORDER BY id DESC")
-_PRUNES = (
-    Statement(
-        """DELETE FROM quarantine WHERE id IN (SELECT id FROM quarantine
-        WHERE released_at < :cutoff ORDER BY id LIMIT :limit)"""
-    ),
-    Statement(
-        """DELETE FROM worker_command WHERE command_id IN (SELECT command_id FROM worker_command
-        WHERE status NOT IN ('pending', 'taken') AND finished_at < :cutoff ORDER BY command_id LIMIT :limit)"""
+_ENDED = (
+    Ended("quarantine", "id", "e.released_at < :cutoff", oldest=True),
+    Ended(
+        "worker_command",
+        "command_id",
+        "e.status NOT IN ('pending', 'taken') AND e.finished_at < :cutoff",
+        oldest=True,
     ),
 )
 _LARGEST_ID = 2**63 - 1
@@ -70,6 +73,10 @@ class SqlHealthRecords:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def part(self, turn: int, most: int) -> Part:
+        """Return some of the live workers; which ones, the turn says."""
+        return self._database.read(lambda transaction: _part(transaction, turn, most))
 
     def record(self, changes: Sequence[HealthChange]) -> tuple[str, ...]:
         """Store how workers are."""
@@ -130,12 +137,16 @@ class SqlHealthRecords:
 
     def prune(self, older_than: float, limit: int = 1_000) -> int:
         """Delete quarantines and orders that ended long ago."""
+        return forget(self._database, _ENDED, older_than, limit)
 
-        def write(transaction: Transaction) -> int:
-            cutoff = transaction.now - timedelta(seconds=older_than)
-            return sum(transaction.touched(statement, cutoff=cutoff, limit=limit) for statement in _PRUNES)
 
-        return self._database.write(write)
+def _part(transaction: Transaction, turn: int, most: int) -> Part:
+    live = int(transaction.value(_COUNT_LIVE))
+    parts = max(1, -(-live // most))
+    # Parts of one size: else the last one would have few, and be looked at as often.
+    size = -(-live // parts)
+    rows = transaction.records(_PART, most=size, first=turn % parts * size)
+    return Part(tuple(map(worker_of, rows)), parts == 1)
 
 
 def _record(transaction: Transaction, change: HealthChange) -> str:

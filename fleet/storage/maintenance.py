@@ -8,15 +8,17 @@ from functools import partial
 
 from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
 from fleet.domain.liveness import Gap, gap_between
-from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
+from fleet.domain.worker import WorkerRecord
 from fleet.errors import DatabaseBusy
 from fleet.storage import commands, groups
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
+from fleet.storage.forgetting import Ended, forget
 from fleet.storage.interfaces import Holder, MaintenancePass, ProvenDead
+from fleet.storage.presence import gone
+from fleet.storage.queue.disused import forget_lanes
 from fleet.storage.queue.release import rescue_held
-from fleet.storage.registration import is_over, list_workers
-from fleet.storage.rows import gap_of, process_from_json, process_json
+from fleet.storage.rows import WORKER_COLUMNS, gap_of, process_from_json, process_json, worker_of
 from fleet.storage.sql import Row, Statement, as_time
 from fleet.storage.types import stamp
 
@@ -36,6 +38,7 @@ _RELEASE = Statement(
 
 LEASE = 30.0
 
+_WORKER = Statement(f"SELECT {WORKER_COLUMNS} FROM worker_registry WHERE worker_id = :worker")
 _LOSE = Statement(
     """UPDATE worker_registry SET status = 'lost', stopped_at = :now, stop_reason = :reason, current_task_id = NULL
     WHERE worker_id = :worker AND incarnation = :incarnation AND status IN ('active', 'terminating')
@@ -51,35 +54,28 @@ _IS_ORPHAN = Statement(
         AND incarnation = :incarnation AND status IN ('active', 'terminating'))"""
 )
 
-_PRUNES = (
-    Statement(
-        """DELETE FROM worker_group WHERE group_id IN (SELECT group_id FROM worker_group
-        WHERE status IN ('stopped', 'failed') AND coalesce(stopped_at, created_at) < :cutoff LIMIT :limit)"""
+_ENDED = (
+    Ended(
+        "worker_group",
+        "group_id",
+        "e.status IN ('stopped', 'failed') AND coalesce(e.stopped_at, e.created_at) < :cutoff",
     ),
-    Statement(
-        """DELETE FROM adapter_command WHERE command_id IN (SELECT command_id FROM adapter_command
-        WHERE status NOT IN ('pending', 'taken') AND finished_at < :cutoff ORDER BY command_id LIMIT :limit)"""
+    Ended(
+        "adapter_command",
+        "command_id",
+        "e.status NOT IN ('pending', 'taken') AND e.finished_at < :cutoff",
+        oldest=True,
     ),
-    Statement(
-        """DELETE FROM scaling_decision WHERE decision_id IN (SELECT d.decision_id FROM scaling_decision d
-        WHERE d.last_seen_at < :cutoff AND d.decision_id < (SELECT max(m.decision_id) FROM scaling_decision m
-            WHERE m.pool = d.pool) ORDER BY d.decision_id LIMIT :limit)"""
+    Ended(
+        "scaling_decision",
+        "decision_id",
+        """e.last_seen_at < :cutoff AND e.decision_id < (SELECT max(m.decision_id) FROM scaling_decision m
+            WHERE m.pool = e.pool)""",
+        oldest=True,
     ),
-    Statement(
-        """DELETE FROM fleet_event WHERE event_id IN (SELECT event_id FROM fleet_event
-        WHERE at < :cutoff ORDER BY event_id LIMIT :limit)"""
-    ),
-    Statement(
-        """DELETE FROM work_minute WHERE minute IN (SELECT DISTINCT minute FROM work_minute
-        WHERE minute < :cutoff ORDER BY minute LIMIT :limit)"""
-    ),
-    Statement(
-        """DELETE FROM claim_lane WHERE lane_id IN (SELECT l.lane_id FROM claim_lane l
-        WHERE l.created_at < :yesterday AND NOT EXISTS (SELECT 1 FROM work_queue q WHERE q.lane_id = l.lane_id)
-        LIMIT :limit)"""
-    ),
+    Ended("fleet_event", "event_id", "e.at < :cutoff", oldest=True),
+    Ended("work_minute", "minute", "e.minute < :cutoff"),
 )
-_LANE_AGE = 86_400.0
 
 
 def begin(transaction: Transaction, holder: Holder, interval: float, proven_dead: ProvenDead) -> MaintenancePass | None:
@@ -124,10 +120,10 @@ def rescue(database: Database, gap: Gap | None, proven_dead: ProvenDead, limit: 
     """Mark lost workers and rescue their tasks and orphans, a transaction each; return one line per verdict."""
 
     def find(transaction: Transaction) -> tuple[list[WorkerRecord], list[tuple[str, str]]]:
-        workers = list_workers(transaction, WorkerFilter(status=LIVE_STATUSES))
-        lost = [worker for worker in workers if is_over(worker, transaction.now, gap, proven_dead)]
+        names = gone(transaction, gap, proven_dead, limit)
+        lost = [worker_of(row) for name in names for row in transaction.records(_WORKER, worker=name)]
         orphans = [(str(worker), str(incarnation)) for worker, incarnation in transaction.rows(_ORPHANS, limit=limit)]
-        return lost[:limit], orphans
+        return lost, orphans
 
     lost, orphans = database.read(find)
     verdicts = [_one(database, seen.worker_id, partial(_lose, seen=seen)) for seen in lost]
@@ -225,8 +221,6 @@ def _why_gone(group: GroupRecord, proven_dead: ProvenDead) -> str:
     return f"no heartbeat since {stamp(group.last_heartbeat) if group.last_heartbeat else 'its start'}"
 
 
-def prune(transaction: Transaction, older_than: float, limit: int) -> int:
+def prune(database: Database, older_than: float, limit: int) -> int:
     """Delete what ended long ago, except each pool's newest decision, and lanes that nothing uses."""
-    cutoff = transaction.now - timedelta(seconds=older_than)
-    yesterday = transaction.now - timedelta(seconds=_LANE_AGE)
-    return sum(transaction.touched(statement, cutoff=cutoff, yesterday=yesterday, limit=limit) for statement in _PRUNES)
+    return forget(database, _ENDED, older_than, limit) + forget_lanes(database, limit)

@@ -1,24 +1,22 @@
-"""Scaler passes in SQL: settings and lease of a pool, the snapshot, and the transaction that applies a plan."""
+"""Scaler passes in SQL: settings and lease of a pool, and the transaction that applies a plan."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template, adapter_backoff
+from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template
 from fleet.domain.plan import CancelGroup, Plan, StartGroup
-from fleet.domain.snapshot import AdapterState, PoolSettings, Snapshot
-from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
+from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
 from fleet.storage import commands, groups
 from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
-from fleet.storage.registration import drain, is_over, list_workers, read_gap
-from fleet.storage.rows import dumps, lane_of, loads, mapping, process_from_json, process_json
+from fleet.storage.registration import drain
+from fleet.storage.rows import dumps, loads, mapping, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = """pool, policy, settings_json, version, min_workers, max_workers, max_launch_per_cycle, template_json,
@@ -56,31 +54,6 @@ _RELEASE = Statement(
 )
 _STILL_MINE = Statement("SELECT 1 FROM scheduler WHERE pool = :pool AND epoch = :epoch")
 
-_OPEN_TASKS = Statement(
-    """SELECT (SELECT count(*) FROM work_queue WHERE status = 'pending'),
-        (SELECT count(*) FROM work_queue WHERE status = 'running')"""
-)
-_WANTED = Statement(
-    """SELECT l.lane_id, l.queue, l.task, l.capability_key, l.assigned_worker FROM claim_lane l
-    WHERE EXISTS (SELECT 1 FROM work_queue WHERE status = 'pending' AND lane_id = l.lane_id)
-        OR EXISTS (SELECT 1 FROM work_queue WHERE status = 'blocked' AND lane_id = l.lane_id)
-        OR l.lane_id IN (SELECT DISTINCT s.lane_id FROM (SELECT lane_id FROM work_queue
-            WHERE status = 'scheduled' AND available_at <= :soon ORDER BY available_at LIMIT 10000) AS s)
-    ORDER BY l.lane_id"""
-)
-_SOON = 60.0
-_RUNNING_NOW = Statement(
-    "SELECT worker, incarnation, min(id) FROM work_queue WHERE status = 'running' GROUP BY worker, incarnation"
-)
-_FAILED_LAUNCHES = Statement(
-    """SELECT count(*), max(g.stopped_at) FROM worker_group g
-    WHERE g.pool = :pool AND g.adapter_id = :adapter_id AND g.status = 'failed' AND g.contacted_at IS NULL
-        AND NOT EXISTS (SELECT 1 FROM worker_group c WHERE c.pool = :pool AND c.adapter_id = :adapter_id
-            AND c.contacted_at IS NOT NULL AND c.contacted_at >= g.created_at)
-        AND NOT EXISTS (SELECT 1 FROM scaling_decision d
-            WHERE d.decision_id = g.decision_id AND d.settings_version < :version)"""
-)
-
 _LAST_DECISION = Statement(
     """SELECT decision_id, settings_version, policy, supply, ready, launching, draining, advised, desired,
         reasons_json, actions_json
@@ -97,11 +70,6 @@ _DECIDE = Statement(
     RETURNING decision_id"""
 )
 
-_QUARANTINED = Statement(
-    """SELECT w.worker_id, w.incarnation FROM quarantine z JOIN worker_registry w
-        ON z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END
-    WHERE z.released_at IS NULL AND z.until > :now AND w.status IN ('active', 'terminating')"""
-)
 _IS_IDLE = Statement(
     """SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM work_queue
     WHERE worker = :worker AND status = 'running' AND incarnation = :incarnation)"""
@@ -223,63 +191,6 @@ def end(transaction: Transaction, current: ScalerPass) -> bool:
     if transaction.touched(_RELEASE, pool=current.pool, epoch=current.epoch, version=current.settings.version):
         return True
     return transaction.value(_STILL_MINE, pool=current.pool, epoch=current.epoch) is None
-
-
-def snapshot(
-    transaction: Transaction, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead
-) -> Snapshot:
-    """Read what a decision is based on."""
-    now, gap = transaction.now, read_gap(transaction)
-    workers = _as_of_now(transaction, list_workers(transaction, WorkerFilter(status=LIVE_STATUSES, pool=pool)))
-    found = groups.live(transaction, pool)
-    waiting, running = transaction.rows(_OPEN_TASKS)[0]
-    return Snapshot(
-        now=now,
-        pool=pool,
-        settings=settings,
-        groups=found,
-        workers=workers,
-        dead_workers=frozenset(
-            (worker.worker_id, worker.incarnation) for worker in workers if is_over(worker, now, gap, proven_dead)
-        ),
-        dead_groups=frozenset(group.group_id for group in found if groups.is_gone(group, now, gap, proven_dead)),
-        waiting=waiting,
-        running=running,
-        adapter=_adapter(transaction, pool, settings.version, adapter_id),
-        gap=gap,
-        quarantined=_quarantined(transaction),
-        wanted=tuple(
-            lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
-        ),
-    )
-
-
-def _quarantined(transaction: Transaction) -> frozenset[tuple[str, str]]:
-    """Return (worker id, incarnation) of those that claim nothing because they, or their hosts, are in quarantine."""
-    return frozenset(
-        (worker, incarnation) for worker, incarnation in transaction.rows(_QUARANTINED, now=transaction.now)
-    )
-
-
-def _as_of_now(transaction: Transaction, workers: tuple[WorkerRecord, ...]) -> tuple[WorkerRecord, ...]:
-    """Return workers with what they execute now; their rows say it as of the last heartbeat."""
-    running = {(worker, incarnation): task for worker, incarnation, task in transaction.rows(_RUNNING_NOW)}
-    return tuple(
-        replace(worker, current_task_id=running.get((worker.worker_id, worker.incarnation))) for worker in workers
-    )
-
-
-def _adapter(transaction: Transaction, pool: str, version: int, adapter_id: str) -> AdapterState:
-    """Return how this pool's launches through an adapter have gone lately: another pool's failures are its own.
-
-    Derived from the groups themselves: launches that never made contact, since one did, under the present settings. A
-    changed setting may have mended what failed, and is tried at once.
-    """
-    failures, last = transaction.rows(_FAILED_LAUNCHES, pool=pool, adapter_id=adapter_id, version=version)[0]
-    failed_at = as_time(last)
-    if failed_at is None:
-        return AdapterState(adapter_id)
-    return AdapterState(adapter_id, failed_at + timedelta(seconds=adapter_backoff(failures)), failures)
 
 
 def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied | None:

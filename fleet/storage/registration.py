@@ -22,10 +22,11 @@ from fleet.domain.worker import (
 from fleet.errors import IllegalTransition, WorkerIdTaken
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
+from fleet.storage.forgetting import Ended, forget
 from fleet.storage.interfaces import ALL_WORKERS, ProvenDead
 from fleet.storage.queue.finishing import write_finishes
 from fleet.storage.queue.release import charge, held_by, release, rescue_held
-from fleet.storage.rows import WORKER_COLUMNS, dumps, gap_of, process_values, worker_of
+from fleet.storage.rows import UNMEASURED_COLUMNS, WORKER_COLUMNS, dumps, gap_of, process_values, worker_of
 from fleet.storage.sql import Row, Statement, as_time, time_of
 
 _GET = Statement(f"SELECT {WORKER_COLUMNS} FROM worker_registry WHERE worker_id = :worker")
@@ -110,10 +111,10 @@ _END = Statement(
         current_task_id = NULL
     WHERE worker_id = :worker AND incarnation = :incarnation AND status IN ('active', 'terminating')"""
 )
-_PRUNE = Statement(
-    """DELETE FROM worker_registry WHERE worker_id IN (
-        SELECT worker_id FROM worker_registry
-        WHERE status IN ('terminated', 'lost') AND coalesce(stopped_at, lease_expires_at) < :cutoff LIMIT :limit)"""
+_ENDED = Ended(
+    "worker_registry",
+    "worker_id",
+    "e.status IN ('terminated', 'lost') AND coalesce(e.stopped_at, e.lease_expires_at) < :cutoff",
 )
 
 
@@ -131,9 +132,9 @@ class SqlRegistration:
         """Renew leases and reconcile what is held; see `RegistrationBackend.beat`."""
         if not beats:
             return ()
-        asked = boottime()
+        asked, content = boottime(), _content(beats)
         # What was claimed while the beat waited for the lock is not missing from it.
-        return self._database.write(lambda transaction: _beat(transaction, beats, boottime() - asked))
+        return self._database.write(lambda transaction: _beat(transaction, beats, content, boottime() - asked))
 
     def keep_lease(self, worker_id: str, incarnation: str) -> bool:
         """Renew one lease by a single statement outside any transaction."""
@@ -179,11 +180,7 @@ class SqlRegistration:
 
     def prune(self, older_than: float, limit: int = 1_000) -> int:
         """Delete rows of workers that ended long ago."""
-        return self._database.write(
-            lambda transaction: transaction.touched(
-                _PRUNE, cutoff=transaction.now - timedelta(seconds=older_than), limit=limit
-            )
-        )
+        return forget(self._database, (_ENDED,), older_than, limit)
 
 
 def list_workers(transaction: Transaction, filter: WorkerFilter) -> tuple[WorkerRecord, ...]:
@@ -202,9 +199,8 @@ def list_workers(transaction: Transaction, filter: WorkerFilter) -> tuple[Worker
         *([f"status IN ({', '.join(repr(str(status)) for status in filter.status)})"] if filter.status else []),
     ]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    rows = transaction.records(
-        Statement(f"SELECT {WORKER_COLUMNS} FROM worker_registry {where} ORDER BY worker_id"), **wanted
-    )
+    columns = WORKER_COLUMNS if filter.measured else UNMEASURED_COLUMNS
+    rows = transaction.records(Statement(f"SELECT {columns} FROM worker_registry {where} ORDER BY worker_id"), **wanted)
     workers = (worker_of(row) for row in rows)
     return tuple(worker for worker in workers if filter.capability is None or filter.capability in worker.capabilities)
 
@@ -308,7 +304,8 @@ def _reply(
     )
 
 
-def _beat(transaction: Transaction, beats: Sequence[Beat], waited: float) -> tuple[BeatReply, ...]:
+def _content(beats: Sequence[Beat]) -> str:
+    """Return beats as the parameter of their statement, by worker: made before the lock is taken."""
     content = [
         {
             "worker_id": beat.worker_id,
@@ -321,29 +318,38 @@ def _beat(transaction: Transaction, beats: Sequence[Beat], waited: float) -> tup
         }
         for beat in sorted(beats, key=lambda beat: beat.worker_id)
     ]
-    rows = transaction.records(_BEAT, beats=json.dumps(content), now=transaction.now)
-    known = {row["worker_id"]: row for row in rows}
-    running = transaction.rows(_RUNNING, workers=json.dumps(sorted(known)))
-    return tuple(_reconcile(transaction, beat, known.get(beat.worker_id), running, waited) for beat in beats)
+    return json.dumps(content)
+
+
+def _beat(transaction: Transaction, beats: Sequence[Beat], content: str, waited: float) -> tuple[BeatReply, ...]:
+    known = {row["worker_id"]: row for row in transaction.records(_BEAT, beats=content, now=transaction.now)}
+    running: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for seen in transaction.rows(_RUNNING, workers=json.dumps(sorted(known))):
+        running.setdefault(seen[:2], []).append(seen[2:])
+    return tuple(
+        _reconcile(
+            transaction, beat, known.get(beat.worker_id), running.get((beat.worker_id, beat.incarnation), ()), waited
+        )
+        for beat in beats
+    )
 
 
 def _reconcile(
-    transaction: Transaction, beat: Beat, row: Row | None, running: Sequence[tuple[Any, ...]], waited: float
+    transaction: Transaction, beat: Beat, row: Row | None, own: Sequence[tuple[Any, ...]], waited: float
 ) -> BeatReply:
     """Compare what a worker holds with what runs in its name, both ways."""
     if row is None:
         return BeatReply(beat.worker_id, beat.incarnation, known=False)
-    own = [seen[2:] for seen in running if (seen[0], seen[1]) == (beat.worker_id, beat.incarnation)]
-    claimed = {Fence(task_id, token): time_of(claimed_at) for task_id, token, claimed_at, _ in own}
+    claimed = {task[:2]: task[2] for task in own}
+    held = set(beat.held)
     cancelled = tuple(Fence(task_id, token) for task_id, token, _, cancel_requested in own if cancel_requested)
-    held = {Fence(task_id, token) for task_id, token in beat.held}
     # A fresh claim may not have reached the beat yet; one older than a heartbeat has lost its reply.
     limit = transaction.now - timedelta(seconds=row["heartbeat_interval_seconds"] + waited)
-    unheld = [fence for fence, claimed_at in claimed.items() if fence not in held and claimed_at < limit]
+    unheld = [Fence(*claim) for claim in sorted(claimed.keys() - held) if time_of(claimed[claim]) < limit]
     released = release(transaction, beat.incarnation, unheld, interrupted=False, reason="the claim's reply was lost")
     if released:
         record_event(transaction, "claims_released", beat.worker_id, f"claims whose reply was lost: {list(released)}")
-    lost = tuple(sorted(fence.task_id for fence in held if fence not in claimed))
+    lost = tuple(sorted(task_id for task_id, _ in held - claimed.keys()))
     return _reply(row, beat.incarnation, lost, released, cancelled)
 
 

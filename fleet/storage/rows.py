@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from fleet.domain.execution import ClaimedTask
@@ -74,15 +75,19 @@ def mapping(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+@lru_cache(maxsize=256)
+def names_of(text: str | None) -> tuple[str, ...]:
+    """Return the names in the array of a JSON column, none for NULL and for what is no array."""
     value = loads(text)
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
 
 
-WORKER_COLUMNS = f"""worker_id, incarnation, pool, status, started_at, last_heartbeat, heartbeat_interval_seconds,
+_BARE_COLUMNS = f"""worker_id, incarnation, pool, status, started_at, last_heartbeat, heartbeat_interval_seconds,
     lease_seconds, lease_expires_at, current_task_id, slots, {PROCESS}, group_id, adapter_id, capabilities_json,
-    queues_json, handlers_json, version, metadata_json, tasks_done, tasks_failed, idle_since, paused, terminating_at,
-    drain_deadline_at, stopped_at, stop_reason, log_path, health, health_json"""
+    queues_json, handlers_json, version, tasks_done, tasks_failed, idle_since, paused, terminating_at,
+    drain_deadline_at, stopped_at, stop_reason, log_path, health"""
+WORKER_COLUMNS = f"{_BARE_COLUMNS}, metadata_json, health_json"
+UNMEASURED_COLUMNS = f"{_BARE_COLUMNS}, NULL AS metadata_json, NULL AS health_json"
 
 
 def worker_of(row: Row) -> WorkerRecord:
@@ -103,8 +108,8 @@ def worker_of(row: Row) -> WorkerRecord:
         group_id=row["group_id"],
         adapter_id=row["adapter_id"],
         capabilities=mapping(row["capabilities_json"]),
-        queues=_names(row["queues_json"]),
-        handlers=_names(row["handlers_json"]),
+        queues=names_of(row["queues_json"]),
+        handlers=names_of(row["handlers_json"]),
         tasks_done=row["tasks_done"],
         tasks_failed=row["tasks_failed"],
         idle_since=as_time(row["idle_since"]),

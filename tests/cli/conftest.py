@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from fleet.cli.common import run_command
-from fleet.cli.main import app
+from fleet.cli.main import app_for
 from fleet.config import locate
 from fleet.storage.interfaces import Storage
 from fleet.wiring import open_storage
 from tests.commands import Outcome, run_to_end
 
 Command = Callable[..., Outcome]
+
+APP = app_for()
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def fleet(capsys: pytest.CaptureFixture[str]) -> Command:
 
     def run(*arguments: object) -> Outcome:
         with pytest.raises(SystemExit) as exit_:
-            run_command(app, "fleet", [str(one) for one in arguments])
+            run_command(APP, "fleet", [str(one) for one in arguments])
         out, err = capsys.readouterr()
         return Outcome(int(str(exit_.value.code)), out, err)
 

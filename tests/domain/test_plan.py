@@ -13,8 +13,8 @@ from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
 from fleet.domain.lanes import Lane
 from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.plan import CancelGroup, Plan, ResizeGroup, StartGroup, decide
-from fleet.domain.snapshot import AdapterState, PoolSettings, Snapshot
-from fleet.domain.worker import WorkerRecord, WorkerStatus
+from fleet.domain.snapshot import AdapterState, PoolSettings, PoolWorker, Snapshot
+from fleet.domain.worker import WorkerStatus
 from fleet.errors import UsageError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,44 +56,26 @@ def a_worker(
     task: int | None = None,
     status: WorkerStatus = WorkerStatus.ACTIVE,
     age: float = 0.0,
-) -> WorkerRecord:
+) -> PoolWorker:
     """Return a worker that started `age` seconds ago."""
-    return WorkerRecord(
+    return PoolWorker(
         worker_id=name,
         incarnation=f"life-of-{name}",
-        pool="default",
-        status=status,
-        process=ProcessIdentity(),
-        started_at=NOW - timedelta(seconds=age),
-        last_heartbeat=NOW,
-        heartbeat_seconds=5.0,
-        lease_seconds=20.0,
-        lease_expires_at=NOW + timedelta(seconds=20),
-        slots=1,
-        current_task_id=task,
         group_id=group,
-        adapter_id=NATIVE,
+        status=status,
+        started_at=NOW - timedelta(seconds=age),
+        slots=1,
         capabilities={},
         queues=(),
         handlers=(),
-        tasks_done=0,
-        tasks_failed=0,
-        idle_since=None,
-        paused=False,
-        terminating_at=None,
-        drain_deadline_at=None,
-        stopped_at=None,
-        stop_reason=None,
-        version=None,
-        log_path=None,
-        metadata={},
+        current_task_id=task,
     )
 
 
 def a_snapshot(
     wanted: PoolSettings,
     groups: tuple[GroupRecord, ...] = (),
-    workers: tuple[WorkerRecord, ...] = (),
+    workers: tuple[PoolWorker, ...] = (),
     dead_workers: frozenset[tuple[str, str]] = frozenset(),
     dead_groups: frozenset[str] = frozenset(),
     adapter: AdapterState | None = None,
@@ -113,7 +95,7 @@ def a_snapshot(
     )
 
 
-def a_running_group(name: str, size: int, busy: int = 0) -> tuple[GroupRecord, tuple[WorkerRecord, ...]]:
+def a_running_group(name: str, size: int, busy: int = 0) -> tuple[GroupRecord, tuple[PoolWorker, ...]]:
     """Return a group with all its workers, the first `busy` of them executing."""
     members = tuple(a_worker(f"{name}-{i}", name, task=i + 1 if i < busy else None) for i in range(size))
     return a_group(name, size), members
@@ -199,7 +181,7 @@ def test_draining_workers_are_neither_supply_nor_surplus() -> None:
     assert plan.draining == 1
 
 
-def quarantined(*workers: WorkerRecord) -> frozenset[tuple[str, str]]:
+def quarantined(*workers: PoolWorker) -> frozenset[tuple[str, str]]:
     """Return that these workers are in quarantine."""
     return frozenset((worker.worker_id, worker.incarnation) for worker in workers)
 
@@ -307,7 +289,7 @@ def test_of_the_idle_the_youngest_goes_first() -> None:
 GPU_LANE = Lane(1, "default", "train", {"gpu": 1})
 
 
-def gpu_and_cpus(gpus: int) -> tuple[WorkerRecord, ...]:
+def gpu_and_cpus(gpus: int) -> tuple[PoolWorker, ...]:
     """Return idle workers of which the youngest have a GPU, so that they would go first."""
     both = [a_worker(f"cpu-{i}", age=100) for i in range(5)] + [a_worker(f"gpu-{i}", age=1) for i in range(gpus)]
     return tuple(

@@ -13,7 +13,7 @@ from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import DatabaseBusy
 from fleet.maintenance import MaintenanceReport, run_pass
 from fleet.maintenance.run import ADVANCE_BATCH, PRUNE_BATCH, TIME_PER_STEP
-from fleet.storage.interfaces import Holder, MaintenancePass
+from fleet.storage.interfaces import Holder, MaintenancePass, Part
 
 HOLDER = Holder("here:1", ProcessIdentity())
 STEPS = ["rescue", "advance", "tick", "sweep", "expire", "orders"]
@@ -115,8 +115,8 @@ class _Facet:
     def groups(self, **_: Any) -> tuple[()]:
         return ()
 
-    def list(self, _: Any) -> tuple[()]:
-        return ()
+    def part(self, turn: int, most: int) -> Part:
+        return Part((), is_all=True)
 
     def release_overdue(self) -> tuple[()]:
         return ()

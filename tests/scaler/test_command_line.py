@@ -123,7 +123,7 @@ def test_a_pass_with_nothing_to_do_prints_nothing(tmp_path: Path) -> None:
 
 
 def test_a_pass_imports_only_what_it_needs(tmp_path: Path) -> None:
-    """A pass with nothing to do loads neither migrations nor the command-line library."""
+    """A pass with nothing to do loads neither SQLAlchemy, nor migrations, nor the command-line library."""
     run("--target-workers", "0", db=tmp_path / "fleet.db")
     check = (
         "import sys; sys.argv = ['fleet-scaler', '--db-path', sys.argv[1]]\n"

@@ -9,8 +9,9 @@ import pytest
 from fleet.clock import ManualClock
 from fleet.domain.limits import Limit
 from fleet.domain.task import NewTask
+from fleet.storage import maintenance, observing
 from fleet.storage.interfaces import Storage
-from fleet.storage.queue import advancing, batches, deadlines, dependencies, limits, orders
+from fleet.storage.queue import advancing, batches, deadlines, dependencies, disused, limits, orders
 from fleet.storage.sql import Statement
 from tests.databases import opened
 from tests.storage.filling import TIME, dialect_of
@@ -159,6 +160,26 @@ def _probe(store: Storage, count: int) -> Step:
     return lambda: claim(store, who, 1, lanes)
 
 
+def _prune_the_young(store: Storage, count: int) -> Step:
+    for table, columns, values in (
+        ("fleet_event", "at, kind, subject, text", ":now, 'k', 's', 't'"),
+        (
+            "scaling_decision",
+            """pool, created_at, last_seen_at, scheduler_epoch, settings_version, policy, supply, ready, launching,
+            draining, waiting, running, advised, desired""",
+            "'p', :now, :now, 1, 1, 'no', 0, 0, 0, 0, 0, 0, 0, 0",
+        ),
+        (
+            "adapter_command",
+            "adapter_id, pool, kind, arguments_json, status, scheduler_epoch, created_at, expires_at, finished_at",
+            "'a', 'p', 'start_worker_group', '{}', 'succeeded', 1, :now, :now, :now",
+        ),
+    ):
+        numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)"
+        execute(store, f"INSERT INTO {table} ({columns}) {numbers} SELECT {values} FROM n", now=TIME, count=count)
+    return lambda: store.control.prune(HOUR, 50)
+
+
 STEPS = {
     "claim of a limited key": _claim_keyed,
     "finish of a limited key": _finish_keyed,
@@ -175,6 +196,8 @@ STEPS = {
     "a raised limit": _raise_limit,
     "sweep": _sweep,
     "probe": _probe,
+    "prune of what is young": _prune_the_young,
+    "wanted lanes": lambda store, count: store.health.wanted_lanes,
 }
 
 
@@ -224,6 +247,9 @@ PLANS: dict[str, tuple[Statement, str]] = {
     "parents": (dependencies._PARENTS_OF, "ix_work_dependency_child"),
     "holder of a dedupe key": (orders._HOLDS_KEY, "uq_work_queue_dedupe"),
     "requests to stop": (orders._REQUESTS, "ix_work_queue_running"),
+    "what a pool's workers execute": (observing._WORKERS, "ix_work_queue_running"),
+    "lanes that may be disused": (disused._CANDIDATES, "ix_work_queue_claim"),
+    "tasks without a holder": (maintenance._ORPHANS, "ix_work_queue_running"),
 }
 
 
@@ -236,7 +262,7 @@ def test_every_statement_reads_its_index(own_database: Storage) -> None:
     now = TIME if dialect_of(own_database) == "sqlite" else datetime(2026, 1, 1, tzinfo=UTC)
     values: dict[str, Any] = {"key": "k1", "most": 10, "room": 3, "status": "pending", "reason": None, "at": now}
     values |= {"limit": 10, "lane": 1, "id": 100, "batch_id": "b7", "parent": 100, "child": 100, "ids": "[100, 101]"}
-    values |= {"now": now, "task": "t", "workers": '["w1"]'}
+    values |= {"now": now, "task": "t", "workers": '["w1"]', "pool": "default", "before": now}
     plans = {name: plan_of(own_database, statement, **values) for name, (statement, _) in PLANS.items()}
     assert {name: plan for name, plan in plans.items() if PLANS[name][1] not in plan} == {}
     assert {name: plan for name, plan in plans.items() if any(map(_scans, plan.splitlines()))} == {}

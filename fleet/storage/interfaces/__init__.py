@@ -19,7 +19,7 @@ from fleet.storage.interfaces.control import (
     ScalerPass,
     SettingsChange,
 )
-from fleet.storage.interfaces.health import HealthChange, HealthRecords, WorkerOrders
+from fleet.storage.interfaces.health import HealthChange, HealthRecords, Part, WorkerOrders
 from fleet.storage.interfaces.queue import NEWEST_TASKS, WorkQueue
 from fleet.storage.interfaces.registration import ALL_WORKERS, ProvenDead, RegistrationBackend
 from fleet.storage.interfaces.rules import LimitUse, Pause, QueueRules
@@ -34,6 +34,7 @@ __all__ = [
     "RegistrationBackend",
     "HealthChange",
     "HealthRecords",
+    "Part",
     "WorkerOrders",
     "NEWEST_TASKS",
     "WorkQueue",

@@ -22,8 +22,24 @@ class HealthChange:
     health: Health
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the live workers.
+
+    Attributes:
+        workers: in full.
+        is_all: whether there are no others.
+    """
+
+    workers: tuple[WorkerRecord, ...]
+    is_all: bool
+
+
 class HealthRecords(Protocol):
     """Verdicts on workers, and quarantines."""
+
+    def part(self, turn: int, most: int) -> Part:
+        """Return at most `most` live workers; of turns that follow one another each returns the next ones."""
 
     def record(self, changes: Sequence[HealthChange]) -> tuple[str, ...]:
         """Store how workers are, with events, in one transaction; return a line for each that has become unhealthy.

@@ -1,0 +1,129 @@
+"""What a scaler pass sees, in SQL: one snapshot of a pool, its groups and workers, and of what waits.
+
+Workers are read in as many columns as a plan needs, and what many of them have alike is read once: a pool may have
+10,000 of them.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from fleet.domain.group import adapter_backoff
+from fleet.domain.snapshot import AdapterState, PoolSettings, PoolWorker, Snapshot
+from fleet.domain.worker import WorkerStatus
+from fleet.storage import groups
+from fleet.storage.database import Transaction
+from fleet.storage.interfaces import ProvenDead
+from fleet.storage.presence import PRESENCE, PRESENCE_WIDTH, is_gone
+from fleet.storage.registration import read_gap
+from fleet.storage.rows import lane_of, mapping, names_of
+from fleet.storage.sql import Statement, as_time, time_of
+
+_OPEN_TASKS = Statement(
+    """SELECT (SELECT count(*) FROM work_queue WHERE status = 'pending'),
+        (SELECT count(*) FROM work_queue WHERE status = 'running')"""
+)
+_WANTED = Statement(
+    """SELECT l.lane_id, l.queue, l.task, l.capability_key, l.assigned_worker FROM claim_lane l
+    WHERE EXISTS (SELECT 1 FROM work_queue WHERE status = 'pending' AND lane_id = l.lane_id)
+        OR EXISTS (SELECT 1 FROM work_queue WHERE status = 'blocked' AND lane_id = l.lane_id)
+        OR l.lane_id IN (SELECT DISTINCT s.lane_id FROM (SELECT lane_id FROM work_queue
+            WHERE status = 'scheduled' AND available_at <= :soon ORDER BY available_at LIMIT 10000) AS s)
+    ORDER BY l.lane_id"""
+)
+_SOON = 60.0
+# A worker's row says what it executes as of the last heartbeat; its running rows say it as of now.
+_WORKERS = Statement(
+    f"""SELECT {PRESENCE}, worker_id, incarnation, group_id, status, started_at, slots, capabilities_json, queues_json,
+        handlers_json, (SELECT q.id FROM work_queue q WHERE q.status = 'running' AND q.worker = w.worker_id
+            AND q.incarnation = w.incarnation ORDER BY q.id LIMIT 1)
+    FROM worker_registry w WHERE w.status IN ('active', 'terminating') AND w.pool = :pool ORDER BY w.worker_id"""
+)
+_FAILED_LAUNCHES = Statement(
+    """SELECT count(*), max(g.stopped_at) FROM worker_group g
+    WHERE g.pool = :pool AND g.adapter_id = :adapter_id AND g.status = 'failed' AND g.contacted_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM worker_group c WHERE c.pool = :pool AND c.adapter_id = :adapter_id
+            AND c.contacted_at IS NOT NULL AND c.contacted_at >= g.created_at)
+        AND NOT EXISTS (SELECT 1 FROM scaling_decision d
+            WHERE d.decision_id = g.decision_id AND d.settings_version < :version)"""
+)
+_QUARANTINED = Statement(
+    """SELECT w.worker_id, w.incarnation FROM quarantine z JOIN worker_registry w
+        ON z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END
+    WHERE z.released_at IS NULL AND z.until > :now AND w.status IN ('active', 'terminating')"""
+)
+
+
+def snapshot(
+    transaction: Transaction, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead
+) -> Snapshot:
+    """Read what a decision is based on."""
+    now, gap = transaction.now, read_gap(transaction)
+    rows = transaction.rows(_WORKERS, pool=pool, now=now)
+    found = groups.live(transaction, pool)
+    waiting, running = transaction.rows(_OPEN_TASKS)[0]
+    return Snapshot(
+        now=now,
+        pool=pool,
+        settings=settings,
+        groups=found,
+        workers=_workers(rows),
+        dead_workers=frozenset(
+            (row[PRESENCE_WIDTH], row[PRESENCE_WIDTH + 1]) for row in rows if is_gone(row, now, gap, proven_dead)
+        ),
+        dead_groups=frozenset(group.group_id for group in found if groups.is_gone(group, now, gap, proven_dead)),
+        waiting=waiting,
+        running=running,
+        adapter=_adapter(transaction, pool, settings.version, adapter_id),
+        gap=gap,
+        quarantined=_quarantined(transaction),
+        wanted=tuple(
+            lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
+        ),
+    )
+
+
+def _workers(rows: list[tuple[Any, ...]]) -> tuple[PoolWorker, ...]:
+    offers: dict[tuple[str, str, str], tuple[Any, Any, Any]] = {}
+    return tuple(_worker(row[PRESENCE_WIDTH:], offers) for row in rows)
+
+
+def _worker(row: tuple[Any, ...], offers: dict[tuple[str, str, str], tuple[Any, Any, Any]]) -> PoolWorker:
+    """Return a row as a worker; texts that say the same offer are read once."""
+    texts = row[6:9]
+    offer = offers.get(texts)
+    if offer is None:
+        offer = offers[texts] = (mapping(texts[0]), names_of(texts[1]), names_of(texts[2]))
+    return PoolWorker(
+        worker_id=row[0],
+        incarnation=row[1],
+        group_id=row[2],
+        status=WorkerStatus(row[3]),
+        started_at=time_of(row[4]),
+        slots=row[5],
+        capabilities=offer[0],
+        queues=offer[1],
+        handlers=offer[2],
+        current_task_id=row[9],
+    )
+
+
+def _quarantined(transaction: Transaction) -> frozenset[tuple[str, str]]:
+    """Return (worker id, incarnation) of those that claim nothing because they, or their hosts, are in quarantine."""
+    return frozenset(
+        (worker, incarnation) for worker, incarnation in transaction.rows(_QUARANTINED, now=transaction.now)
+    )
+
+
+def _adapter(transaction: Transaction, pool: str, version: int, adapter_id: str) -> AdapterState:
+    """Return how this pool's launches through an adapter have gone lately: another pool's failures are its own.
+
+    Derived from the groups themselves: launches that never made contact, since one did, under the present settings. A
+    changed setting may have mended what failed, and is tried at once.
+    """
+    failures, last = transaction.rows(_FAILED_LAUNCHES, pool=pool, adapter_id=adapter_id, version=version)[0]
+    failed_at = as_time(last)
+    if failed_at is None:
+        return AdapterState(adapter_id)
+    return AdapterState(adapter_id, failed_at + timedelta(seconds=adapter_backoff(failures)), failures)
