@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,7 @@ from tests.processes import procfs
 from tests.processes.running import wait_until
 from tests.worker.test_executor import claimed
 
-LIFE = "5" * 32
+LIFE = uuid.uuid4().hex
 MARK = "TEST_SHELL_MARK"
 
 
@@ -468,7 +469,7 @@ def test_the_commands_of_a_dead_worker_are_ended(bench: Bench) -> None:
             ["setsid", "sh", "-c", "sleep 600 & env -i $MARKED setsid sleep 601 & wait"],
             {**os.environ, **marked, CLAIM_VARIABLE: f"{life}.7.3"},
         )
-        for life in (LIFE, "6" * 32)
+        for life in (LIFE, uuid.uuid4().hex)
     )
     group = os.spawnvpe(
         os.P_NOWAIT,
