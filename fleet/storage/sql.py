@@ -101,6 +101,13 @@ class Runner:
         self.rows(statement, **values)
         return self.rowcount
 
+    def inserted(self, statement: Statement, **values: Any) -> int:
+        """Run an INSERT on SQLite; return the id of the last row that it added."""
+        cursor = self._execute(statement, values)
+        last: int = cursor.lastrowid
+        cursor.close()
+        return last
+
     def many(self, statement: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once for each set of values."""
         sql, order = statement.compiled(self._dialect)

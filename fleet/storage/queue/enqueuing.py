@@ -11,7 +11,7 @@ from fleet.storage.database import Transaction
 from fleet.storage.queue import batches
 from fleet.storage.queue.edges import Edges
 from fleet.storage.queue.entry import Entry
-from fleet.storage.queue.inserting import insert_alike, insert_each, insert_keyed, new_ids
+from fleet.storage.queue.inserting import insert_alike, insert_each, insert_keyed, insert_run, new_ids
 from fleet.storage.sql import Row
 
 _LONG = 3
@@ -33,11 +33,6 @@ class _Run:
     row: Row
     ids: Sequence[int]
     met: frozenset[int] = frozenset()
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether each of them may meet one that is there already."""
-        return bool(self.row["dedupe_key"] or self.row["idempotency_key"])
 
     @property
     def waits_for_slot(self) -> bool:
@@ -68,8 +63,7 @@ def add_tasks(transaction: Transaction, tasks: Sequence[NewTask], *, blocked: Bl
     alike = tuple(runs(tasks))
     batches.check_open(transaction, (run.template.batch_id for run in alike if run.template.batch_id is not None))
     entry = Entry(transaction, {run.template.task for run in alike}, blocked)
-    added = _placed(alike, [entry.row(run.template) for run in alike], new_ids(transaction, len(tasks)))
-    _insert(transaction, added)
+    added = _added(transaction, alike, [entry.row(run.template) for run in alike])
     _connect(transaction, entry, added)
     entry.gate.admit({run.row["concurrency_key"] for run in added if run.waits_for_slot})
     if len(added) == 1:
@@ -77,8 +71,25 @@ def add_tasks(transaction: Transaction, tasks: Sequence[NewTask], *, blocked: Bl
     return Enqueued(tuple(task_id for run in added for task_id in run.ids), tuple(_existing(added)))
 
 
+def _added(transaction: Transaction, alike: Sequence[TasksAlike], rows: Sequence[Row]) -> list[_Run]:
+    """Insert all rows; a task whose key was met gets the id of the one that has it."""
+    if len(alike) == 1 and len(alike[0]) >= _LONG and not _is_keyed(rows[0]):
+        return [_Run(alike[0], rows[0], insert_run(transaction, rows[0], alike[0].payloads))]
+    added = _placed(alike, rows, new_ids(transaction, sum(map(len, alike))))
+    short: list[_Run] = []
+    for run in added:
+        if _is_keyed(run.row):
+            _insert_keyed(transaction, run)
+        elif len(run.ids) >= _LONG:
+            insert_alike(transaction, run.row, run.ids, run.tasks.payloads)
+        else:
+            short.append(run)
+    insert_each(transaction, [row for run in short for row in run.rows()])
+    return added
+
+
 def _placed(alike: Sequence[TasksAlike], rows: Sequence[Row], ids: Sequence[int]) -> list[_Run]:
-    """Give each run its part of the ids."""
+    """Give each run its part of the ids: the order in which tasks are claimed is that of the call."""
     placed, start = [], 0
     for tasks, row in zip(alike, rows, strict=True):
         placed.append(_Run(tasks, row, ids[start : start + len(tasks)]))
@@ -86,19 +97,14 @@ def _placed(alike: Sequence[TasksAlike], rows: Sequence[Row], ids: Sequence[int]
     return placed
 
 
-def _insert(transaction: Transaction, added: Sequence[_Run]) -> None:
-    """Insert all rows; a task whose key was met gets the id of the one that has it."""
-    short: list[_Run] = []
-    for run in added:
-        if run.is_keyed:
-            given = run.ids
-            run.ids = [insert_keyed(transaction, *row) for row in run.rows()]
-            run.met = frozenset(place for place, task_id in enumerate(run.ids) if task_id != given[place])
-        elif len(run.ids) >= _LONG:
-            insert_alike(transaction, run.row, run.ids, run.tasks.payloads)
-        else:
-            short.append(run)
-    insert_each(transaction, [row for run in short for row in run.rows()])
+def _is_keyed(row: Row) -> bool:
+    return bool(row["dedupe_key"] or row["idempotency_key"])
+
+
+def _insert_keyed(transaction: Transaction, run: _Run) -> None:
+    given = run.ids
+    run.ids = [insert_keyed(transaction, *row) for row in run.rows()]
+    run.met = frozenset(place for place, task_id in enumerate(run.ids) if task_id != given[place])
 
 
 def _connect(transaction: Transaction, entry: Entry, added: Sequence[_Run]) -> None:

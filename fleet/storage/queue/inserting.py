@@ -15,23 +15,13 @@ from fleet.storage.sql import Row, Statement
 AT_ONCE = 1_000
 """Rows of one statement, at most: beyond that its list of payloads leaves the processor's cache."""
 
-ALWAYS = ("lane_id", "queue", "task", "status", "rank", "priority", "created_at", "max_attempts")
-# NULL in most rows: what no task of a statement has is left out of it, and costs nothing.
-SELDOM = (
-    "blocked_reason",
-    "available_at",
-    "deadline_at",
-    "retry_json",
-    "timeout_seconds",
-    "dedupe_key",
-    "dedupe_scope",
-    "idempotency_key",
-    "concurrency_key",
-    "requires_json",
-    "prefers_json",
-    "batch_id",
-    "parent_id",
+COLUMNS = (
+    *("lane_id", "queue", "task", "status", "blocked_reason", "rank", "priority", "available_at", "created_at"),
+    *("deadline_at", "max_attempts", "retry_json", "timeout_seconds", "dedupe_key", "dedupe_scope"),
+    *("idempotency_key", "concurrency_key", "requires_json", "prefers_json", "batch_id", "parent_id"),
 )
+TABLE_DEFAULTS = {"queue": "default", "status": "pending", "rank": 0, "priority": 0, "max_attempts": 3}
+"""What the table gives these columns by itself, and the others NULL: left out of a statement, it costs less."""
 
 
 def _insert_text(columns: Iterable[str]) -> str:
@@ -40,26 +30,26 @@ def _insert_text(columns: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _inserting_one(seldom: tuple[str, ...]) -> Statement:
-    return Statement(_insert_text((*ALWAYS, *seldom)))
+def _inserting_each(columns: tuple[str, ...]) -> Statement:
+    return Statement(_insert_text(columns))
 
 
+# A statement for each row would cost SQLite twice as much: what a statement sets up (the list of statuses that the
+# CHECK compares with) and what it writes at its end (the counter of ids) it sets up and writes once.
 @lru_cache(maxsize=64)
-def _inserting_many(seldom: tuple[str, ...]) -> Statement:
-    # A row each time would cost SQLite twice as much: what a statement sets up, the list of statuses that the CHECK
-    # compares and the counter of ids, it sets up and writes once.
-    names = (*ALWAYS, *seldom)
-    into = f"INSERT INTO work_queue (id, payload_json, {', '.join(names)})"
-    values = ", ".join(f":{name}" for name in names)
-    typed = ", ".join(f"CAST(:{name} AS json)" if name.endswith("_json") else f":{name}" for name in names)
+def _inserting_alike(columns: tuple[str, ...], with_ids: bool) -> Statement:
+    names = ", ".join(columns)
+    values = ", ".join(f":{name}" for name in columns)
+    typed = ", ".join(f"CAST(:{name} AS json)" if name.endswith("_json") else f":{name}" for name in columns)
+    with_id, own_id = ("id, ", ":first + key, ") if with_ids else ("", "")
     return Statement(
-        f"{into} SELECT :first + key, value, {values} FROM json_each(:payloads)",
-        f"""{into} SELECT added.id, CAST(added.payload AS json), {typed}
-        FROM unnest(CAST(:ids AS bigint[]), CAST(:payloads AS text[])) AS added (id, payload)""",
+        f"INSERT INTO work_queue ({with_id}payload_json, {names}) SELECT {own_id}value, {values} FROM json_each(:texts)",
+        f"""INSERT INTO work_queue (id, payload_json, {names}) SELECT added.id, CAST(added.payload AS json), {typed}
+        FROM unnest(CAST(:ids AS bigint[]), CAST(:texts AS text[])) AS added (id, payload)""",
     )
 
 
-_INSERT_UNLESS_THERE = Statement(f"{_insert_text((*ALWAYS, *SELDOM))} ON CONFLICT DO NOTHING")
+_INSERT_UNLESS_THERE = Statement(f"{_insert_text(COLUMNS)} ON CONFLICT DO NOTHING")
 _INSERT_PAYLOAD = Statement("INSERT INTO work_payload (task_id, payload_json) VALUES (:id, :payload_json)")
 _EXISTING_TEXT = f"""
     SELECT id FROM work_queue WHERE task = :task AND idempotency_key = {{idempotency}}
@@ -77,6 +67,8 @@ _NEXT_IDS = Statement("SELECT nextval(pg_get_serial_sequence('work_queue', 'id')
 
 _KEY_ATTEMPTS = 5
 
+_texts = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+
 
 def new_ids(transaction: Transaction, count: int) -> Sequence[int]:
     """Return ids for so many new tasks, rising."""
@@ -87,29 +79,43 @@ def new_ids(transaction: Transaction, count: int) -> Sequence[int]:
     return [int(row[0]) for row in transaction.rows(_NEXT_IDS, count=count)]
 
 
+def insert_run(transaction: Transaction, row: Row, payloads: Sequence[str]) -> Sequence[int]:
+    """Insert tasks that share a row, each with its payload; return their ids."""
+    if not transaction.is_sqlite:
+        ids = new_ids(transaction, len(payloads))
+        insert_alike(transaction, row, ids, payloads)
+        return ids
+    statement, inline = _inserting_alike(_columns_of([row]), False), _inline(payloads)
+    last = 0
+    for start in range(0, len(payloads), AT_ONCE):
+        last = transaction.inserted(statement, texts=_texts(inline[start : start + AT_ONCE]), **row)
+    # The write lock is held: nobody else took ids in between.
+    given = range(last + 1 - len(payloads), last + 1)
+    _insert_large(transaction, given, payloads, inline)
+    return given
+
+
 def insert_alike(transaction: Transaction, row: Row, ids: Sequence[int], payloads: Sequence[str]) -> None:
-    """Insert tasks that share a row, each with its id and payload; the ids must be those of one `new_ids`."""
-    statement = _inserting_many(_used([row]))
+    """Insert tasks that share a row, each with its id (of one `new_ids`) and payload."""
+    statement, inline = _inserting_alike(_columns_of([row]), True), _inline(payloads)
     for start in range(0, len(ids), AT_ONCE):
-        some, inline = ids[start : start + AT_ONCE], _inline(payloads[start : start + AT_ONCE])
+        some, texts = ids[start : start + AT_ONCE], inline[start : start + AT_ONCE]
         if transaction.is_sqlite:
-            transaction.rows(statement, first=some[0], payloads=json.dumps(inline), **row)
+            transaction.rows(statement, first=some[0], texts=_texts(texts), **row)
         else:
-            transaction.rows(statement, ids=list(some), payloads=inline, **row)
-    _insert_large(transaction, zip(ids, payloads, strict=True))
+            transaction.rows(statement, ids=list(some), texts=list(texts), **row)
+    _insert_large(transaction, ids, payloads, inline)
 
 
 def insert_each(transaction: Transaction, rows: Sequence[tuple[Row, int, str]]) -> None:
     """Insert tasks of different rows, each given as (row, id, payload)."""
     if not rows:
         return
-    statement = _inserting_one(_used([row for row, _, _ in rows]))
-    inline = _inline([payload for _, _, payload in rows])
-    transaction.many(
-        statement,
-        [{**row, "id": task_id, "payload_json": text} for (row, task_id, _), text in zip(rows, inline, strict=True)],
-    )
-    _insert_large(transaction, ((task_id, payload) for _, task_id, payload in rows))
+    shared, ids, payloads = zip(*rows, strict=True)
+    inline = _inline(payloads)
+    values = [{**row, "id": own, "payload_json": text} for row, own, text in zip(shared, ids, inline, strict=True)]
+    transaction.many(_inserting_each(_columns_of(shared)), values)
+    _insert_large(transaction, ids, payloads, inline)
 
 
 def insert_keyed(transaction: Transaction, row: Row, task_id: int, payload: str) -> int:
@@ -119,8 +125,9 @@ def insert_keyed(transaction: Transaction, row: Row, task_id: int, payload: str)
     ends in between, the insert is tried again.
     """
     for _ in range(_KEY_ATTEMPTS):
-        if transaction.touched(_INSERT_UNLESS_THERE, **row, id=task_id, payload_json=_inline([payload])[0]):
-            _insert_large(transaction, [(task_id, payload)])
+        inline = _inline([payload])
+        if transaction.touched(_INSERT_UNLESS_THERE, **row, id=task_id, payload_json=inline[0]):
+            _insert_large(transaction, [task_id], [payload], inline)
             return task_id
         found = transaction.value(
             _EXISTING, task=row["task"], idempotency_key=row["idempotency_key"], dedupe_key=row["dedupe_key"]
@@ -130,19 +137,25 @@ def insert_keyed(transaction: Transaction, row: Row, task_id: int, payload: str)
     raise ConflictError(f"task {row['task']}: its key changed hands {_KEY_ATTEMPTS} times: enqueue it again")
 
 
-def _used(rows: Sequence[Row]) -> tuple[str, ...]:
-    return tuple(name for name in SELDOM if any(row[name] is not None for row in rows))
+def _columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the columns in which any of these rows has another value than the table gives by itself."""
+    return tuple(name for name in COLUMNS if any(row[name] != TABLE_DEFAULTS.get(name) for row in rows))
 
 
 def _inline(payloads: Sequence[str]) -> Sequence[str | None]:
+    """Return the payloads, None in place of those that are too large for the row."""
     if max(map(len, payloads)) <= INLINE_PAYLOAD_BYTES:
         return payloads
     return [payload if len(payload) <= INLINE_PAYLOAD_BYTES else None for payload in payloads]
 
 
-def _insert_large(transaction: Transaction, payloads: Iterable[tuple[int, str]]) -> None:
-    large = [
-        {"id": task_id, "payload_json": payload} for task_id, payload in payloads if len(payload) > INLINE_PAYLOAD_BYTES
-    ]
-    if large:
-        transaction.many(_INSERT_PAYLOAD, large)
+def _insert_large(
+    transaction: Transaction, ids: Sequence[int], payloads: Sequence[str], inline: Sequence[str | None]
+) -> None:
+    """Store the payloads that are not inline."""
+    if inline is payloads:
+        return
+    triples = zip(ids, payloads, inline, strict=True)
+    transaction.many(
+        _INSERT_PAYLOAD, [{"id": own, "payload_json": payload} for own, payload, text in triples if text is None]
+    )
