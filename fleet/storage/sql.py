@@ -108,6 +108,20 @@ class Runner:
         cursor.close()
         return last
 
+    def inserted_by_place(self, sql: str, shared: Sequence[Any], values: Sequence[Any]) -> int:
+        """Run an INSERT in SQLite's own text, all values bound by place; return the id of the last row that it added.
+
+        Args:
+            sql: the text; the statement is kept compiled, so texts must be few.
+            shared: the first values, times among them.
+            values: the further values, none of them a time.
+        """
+        cursor = self._driver.cursor()
+        cursor.execute(sql, [*map(_sqlite_value, shared), *values])
+        last: int = cursor.lastrowid
+        cursor.close()
+        return last
+
     def many(self, statement: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once for each set of values."""
         sql, order = statement.compiled(self._dialect)

@@ -15,6 +15,9 @@ from fleet.storage.sql import Row, Statement
 AT_ONCE = 1_000
 """Rows of one statement, at most: beyond that its list of payloads leaves the processor's cache."""
 
+BLOCK = 250
+"""Rows of one statement whose payloads are bound one by one."""
+
 COLUMNS = (
     *("lane_id", "queue", "task", "status", "blocked_reason", "rank", "priority", "available_at", "created_at"),
     *("deadline_at", "max_attempts", "retry_json", "timeout_seconds", "dedupe_key", "dedupe_scope"),
@@ -46,6 +49,16 @@ def _inserting_alike(columns: tuple[str, ...], with_ids: bool) -> Statement:
         f"INSERT INTO work_queue ({with_id}payload_json, {names}) SELECT {own_id}value, {values} FROM json_each(:texts)",
         f"""INSERT INTO work_queue (id, payload_json, {names}) SELECT added.id, CAST(added.payload AS json), {typed}
         FROM unnest(CAST(:ids AS bigint[]), CAST(:texts AS text[])) AS added (id, payload)""",
+    )
+
+
+@lru_cache(maxsize=64)
+def _inserting_block(columns: tuple[str, ...]) -> str:
+    """Return SQLite's own text: bound one by one, payloads need not be made one JSON text and taken apart again."""
+    shared = ", ".join(f"?{place}" for place in range(1, len(columns) + 1))
+    return (
+        f"INSERT INTO work_queue ({', '.join(columns)}, payload_json) "
+        f"SELECT {shared}, column1 FROM (VALUES {', '.join(['(?)'] * BLOCK)})"
     )
 
 
@@ -85,10 +98,13 @@ def insert_run(transaction: Transaction, row: Row, payloads: Sequence[str]) -> S
         ids = new_ids(transaction, len(payloads))
         insert_alike(transaction, row, ids, payloads)
         return ids
-    statement, inline = _inserting_alike(_columns_of([row]), False), _inline(payloads)
-    last = 0
-    for start in range(0, len(payloads), AT_ONCE):
-        last = transaction.inserted(statement, texts=_texts(inline[start : start + AT_ONCE]), **row)
+    columns, inline = _columns_of([row]), _inline(payloads)
+    blocks = len(inline) // BLOCK * BLOCK
+    last, block, shared = 0, _inserting_block(columns), [row[name] for name in columns]
+    for start in range(0, blocks, BLOCK):
+        last = transaction.inserted_by_place(block, shared, inline[start : start + BLOCK])
+    if blocks < len(inline):
+        last = transaction.inserted(_inserting_alike(columns, False), texts=_texts(inline[blocks:]), **row)
     # The write lock is held: nobody else took ids in between.
     given = range(last + 1 - len(payloads), last + 1)
     _insert_large(transaction, given, payloads, inline)
