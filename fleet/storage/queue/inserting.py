@@ -46,7 +46,8 @@ def _inserting_alike(columns: tuple[str, ...], with_ids: bool) -> Statement:
     typed = ", ".join(f"CAST(:{name} AS json)" if name.endswith("_json") else f":{name}" for name in columns)
     with_id, own_id = ("id, ", ":first + key, ") if with_ids else ("", "")
     return Statement(
-        f"INSERT INTO work_queue ({with_id}payload_json, {names}) SELECT {own_id}value, {values} FROM json_each(:texts)",
+        f"""INSERT INTO work_queue ({with_id}payload_json, {names}) SELECT {own_id}value, {values}
+        FROM json_each(:texts)""",
         f"""INSERT INTO work_queue (id, payload_json, {names}) SELECT added.id, CAST(added.payload AS json), {typed}
         FROM unnest(CAST(:ids AS bigint[]), CAST(:texts AS text[])) AS added (id, payload)""",
     )
