@@ -20,11 +20,11 @@ from sqlalchemy.exc import DBAPIError
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.joining import check_commits, check_kind, refusal
-from fleet.storage.sql import Runner, Statement
-from fleet.storage.wire import Wire
+from fleet.storage.sql import Row, Runner, Statement
+from fleet.storage.wire import Borrowed, Wire, Wires
 
 T = TypeVar("T")
-C = TypeVar("C", Connection, Wire)
+C = TypeVar("C", Connection, Borrowed)
 
 BUSY_WAIT = 10.0
 """Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
@@ -47,6 +47,9 @@ class Dialect(Protocol):
 
     def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Open a transaction that may write."""
+
+    def press(self, connection: Connection | Wire, durable: bool) -> None:
+        """Choose how hard the commit is pressed to disk, where that is chosen before the transaction begins."""
 
     def begin_read(self, connection: Connection | Wire) -> None:
         """Open a transaction that reads one snapshot."""
@@ -73,6 +76,8 @@ class Dialect(Protocol):
     """Whether a forked child would share what it must not."""
     one_writer: bool
     """Whether an open write transaction shuts out every other one."""
+    commits_alone: bool
+    """Whether a statement outside a transaction is one by itself, on a connection that nobody else uses."""
 
 
 class Transaction(Runner):
@@ -106,6 +111,7 @@ class Database:
         self._clock = clock
         self._waiting = SystemClock()
         self._engine = ways.engine()
+        self._wires = Wires(self._engine)
         self._on_wait: Callable[[], None] = _nothing
         self._forked_in_transaction = False
         self._known_uuid: Any = None
@@ -137,14 +143,46 @@ class Database:
             DatabaseError: the database cannot be used.
         """
         self._check_not_inside_own()
-        deadline = self._waiting.boottime() + self.busy_wait
         with self._connected() if alembic else self._wired() as connection:
-            while True:
-                try:
-                    with self._ways.writing(self._on_wait):
-                        return self._once(connection, work, durable)
-                except Exception as error:
-                    self._wait_or_raise(connection, error, deadline)
+            return self._in_turn(connection, lambda: self._once(connection, work, durable))
+
+    def _in_turn(self, connection: Connection | Wire, attempt: Callable[[], T]) -> T:
+        """Do something in this process's turn to write, again and again while the database is busy."""
+        deadline = self._waiting.boottime() + self.busy_wait
+        while True:
+            try:
+                with self._ways.writing(self._on_wait):
+                    return attempt()
+            except Exception as error:
+                self._wait_or_raise(connection, error, deadline)
+
+    @property
+    def commits_alone(self) -> bool:
+        """Whether `add` can be used."""
+        return self._ways.commits_alone
+
+    def add(self, statement: Statement, values: Callable[[datetime], Row]) -> int | None:
+        """Run one INSERT that is a durable transaction by itself.
+
+        Args:
+            statement: the INSERT.
+            values: returns its values, given the clock's time.
+
+        Returns:
+            The id of the row that it added; None when it added none.
+
+        Raises:
+            DatabaseBusy, DatabaseError: as for `write`.
+        """
+        self._check_not_inside_own()
+        with self._wired() as wire:
+            return self._in_turn(wire, lambda: self._add_once(wire, statement, values))
+
+    def _add_once(self, wire: Wire, statement: Statement, values: Callable[[datetime], Row]) -> int | None:
+        self._ways.press(wire, True)
+        runner = Runner(wire)
+        last = runner.inserted(statement, **values(self._clock.now()))
+        return last if runner.rowcount else None
 
     def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
         self._ways.begin_write(connection, durable)
@@ -191,16 +229,12 @@ class Database:
 
         Errors are those of `write`.
         """
-        deadline = self._waiting.boottime() + self.busy_wait
         with self._connected() as connection:
             if not self._ways.one_writer:
                 connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            while True:
-                try:
-                    with self._ways.writing(self._on_wait):
-                        return [Runner(connection).rows(statement) for statement in statements][-1]
-                except Exception as error:
-                    self._wait_or_raise(connection, error, deadline)
+            return self._in_turn(
+                connection, lambda: [Runner(connection).rows(statement) for statement in statements][-1]
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -290,32 +324,28 @@ class Database:
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         """Give one of SQLAlchemy's connections."""
-        with self._open(self._engine.connect) as connection:
+        connection = self._opened(self._engine.connect)
+        try:
             yield connection
+        finally:
+            connection.close()
 
-    @contextmanager
-    def _wired(self) -> Iterator[Wire]:
-        """Give a connection without SQLAlchemy's layer."""
-        with self._open(lambda: Wire(self._engine)) as connection:
-            yield connection
+    def _wired(self) -> Borrowed:
+        """Give a connection without SQLAlchemy's layer, for a block."""
+        return self._opened(lambda: Borrowed(self._wires))
 
-    @contextmanager
-    def _open(self, connect: Callable[[], C]) -> Iterator[C]:
+    def _opened(self, connect: Callable[[], C]) -> C:
         if self._forked_in_transaction:
             raise DatabaseError(
                 f"{self.shown}: this process was forked while a transaction was open (or the fleet is in memory): "
                 "open the fleet anew in the child"
             )
         try:
-            connection = connect()
+            return connect()
         except FleetError:
             raise
         except Exception as error:
             raise self._told(error) from error
-        try:
-            yield connection
-        finally:
-            connection.close()
 
     def _wait_or_raise(self, connection: Connection | Wire, error: Exception, deadline: float) -> None:
         _roll_back(connection)
@@ -343,6 +373,7 @@ class Database:
 
     def close(self) -> None:
         """Close all connections."""
+        self._wires.let_go()
         self._engine.dispose()
         self._ways.close()
 
@@ -350,6 +381,7 @@ class Database:
     # in use (a transaction of another thread, or a handler's own) cannot be: the child is told, and uses neither.
 
     def _before_fork(self) -> None:
+        self._wires.let_go()
         pool: Any = self._engine.pool
         in_use = pool.checkedout() if hasattr(pool, "checkedout") else 0
         self._child_is_barred = self._ways.shares_memory or in_use > 0

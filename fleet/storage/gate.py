@@ -9,14 +9,33 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
 from fleet.clock import SystemClock
 
 PATIENCE = 1.0
 POLL = 0.0002
+
+
+class Turn:
+    """One turn to write, for the length of a block."""
+
+    __slots__ = ("_gate", "_on_wait", "_place")
+
+    def __init__(self, gate: WriterGate, on_wait: Callable[[], None]) -> None:
+        self._gate = gate
+        self._on_wait = on_wait
+
+    def __enter__(self) -> None:
+        self._place = self._gate.enter(self._on_wait)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._gate.leave(*self._place)
 
 
 class WriterGate:
@@ -35,22 +54,25 @@ class WriterGate:
         self._handle: int | None = None
         self._ignored = False
 
-    @contextmanager
-    def turn(self, on_wait: Callable[[], None]) -> Iterator[None]:
-        """Wait for this process's turn, at most about a second, and hold it for the block.
+    def turn(self, on_wait: Callable[[], None]) -> Turn:
+        """Return a block's wait for this process's turn, at most about a second, which holds it to the block's end.
 
         A holder may be stopped: who has waited that long goes past, and does not wait again before it has found the
         file free once.
         """
+        return Turn(self, on_wait)
+
+    def enter(self, on_wait: Callable[[], None]) -> tuple[bool, bool]:
+        """Wait; return whether the place among this process's threads, and the side file, are held."""
         queued = self._threads.acquire(timeout=PATIENCE)
-        held = queued and self._take(on_wait)
-        try:
-            yield
-        finally:
-            if held and self._handle is not None:
-                fcntl.flock(self._handle, fcntl.LOCK_UN)
-            if queued:
-                self._threads.release()
+        return queued, queued and self._take(on_wait)
+
+    def leave(self, queued: bool, held: bool) -> None:
+        """Give up what `enter` said is held."""
+        if held and self._handle is not None:
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+        if queued:
+            self._threads.release()
 
     def close(self) -> None:
         """Close the side file (which stays, as the write-ahead log does)."""
@@ -63,14 +85,16 @@ class WriterGate:
             self._handle = self._open()
         if self._handle is None:
             return False
-        deadline = self._clock.boottime() + PATIENCE
+        deadline = None
         while True:
             try:
                 fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if self._ignored:
                     return False
-                if self._clock.boottime() > deadline:
+                if deadline is None:
+                    deadline = self._clock.boottime() + PATIENCE
+                elif self._clock.boottime() > deadline:
                     self._ignored = True
                     return False
                 on_wait()

@@ -102,7 +102,7 @@ class Runner:
         return self.rowcount
 
     def inserted(self, statement: Statement, **values: Any) -> int:
-        """Run an INSERT on SQLite; return the id of the last row that it added."""
+        """Run an INSERT on SQLite; return the id of the last row that it added. `rowcount` says how many."""
         cursor = self._execute(statement, values)
         last: int = cursor.lastrowid
         cursor.close()

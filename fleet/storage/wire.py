@@ -6,6 +6,7 @@ memory of each worker that did so.
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Dialect, Engine
@@ -21,20 +22,18 @@ class Wire:
         connection: the pool's proxy, as a SQLAlchemy connection has it.
         dialect: the engine's.
         closed: whether it has gone back to the pool.
+        info: what is remembered of the connection as long as it lives.
+        is_broken: whether it was found to be of no use any more.
     """
 
-    __slots__ = ("_driver", "closed", "connection", "dialect")
+    __slots__ = ("_driver", "closed", "connection", "dialect", "info", "is_broken")
 
     def __init__(self, engine: Engine) -> None:
         self.connection = engine.raw_connection()
         self._driver: Any = self.connection.dbapi_connection
         self.dialect: Dialect = engine.dialect
-        self.closed = False
-
-    @property
-    def info(self) -> dict[Any, Any]:
-        """What is remembered of the connection as long as it lives."""
-        return self.connection.info
+        self.info: dict[Any, Any] = self.connection.info
+        self.closed = self.is_broken = False
 
     def exec_driver_sql(self, sql: str) -> None:
         """Run a statement that returns nothing."""
@@ -53,9 +52,61 @@ class Wire:
 
     def invalidate(self) -> None:
         """Say that the connection is broken: the pool makes another."""
+        self.is_broken = True
         self.connection.invalidate()
 
     def close(self) -> None:
         """Give the connection back to the pool."""
         self.closed = True
         self.connection.close()
+
+
+class Wires:
+    """Idle connections at hand: asking the pool for one, and giving it back, takes as long as a small transaction.
+
+    Args:
+        engine: whose pool they come from.
+    """
+
+    MOST_IDLE = 2
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._idle: list[Wire] = []
+
+    def take(self) -> Wire:
+        """Return a connection that nobody else uses."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Wire(self._engine)
+
+    def give_back(self, wire: Wire) -> None:
+        """Keep a connection, on which no transaction is open, for whoever comes next."""
+        if wire.is_broken or len(self._idle) >= self.MOST_IDLE:
+            wire.close()
+        else:
+            self._idle.append(wire)
+
+    def let_go(self) -> None:
+        """Give all idle connections to the pool."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class Borrowed:
+    """A connection for the length of a block."""
+
+    __slots__ = ("_wire", "_wires")
+
+    def __init__(self, wires: Wires) -> None:
+        self._wires = wires
+        self._wire = wires.take()
+
+    def __enter__(self) -> Wire:
+        return self._wire
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._wires.give_back(self._wire)

@@ -41,6 +41,10 @@ class Entry:
         transaction: the open transaction.
         names: the handlers' names.
         blocked: what all of the tasks wait for, until somebody lets them in.
+
+    Attributes:
+        gate: the limits in force.
+        age_ms: how much waiting one step of priority is worth, in milliseconds.
     """
 
     def __init__(self, transaction: Transaction, names: Iterable[str], blocked: BlockedReason | None) -> None:
@@ -48,7 +52,7 @@ class Entry:
         self._transaction = transaction
         self._defaults = defaults_of(transaction, names)
         self._blocked = blocked
-        self._age_ms = age_ms(transaction)
+        self.age_ms = age_ms(transaction)
         self._lanes: dict[tuple[str, str, str], int] = {}
         # Most tasks of one call are alike: what they share is worked out once.
         self._shared: dict[Any, Row] = {}
@@ -64,7 +68,7 @@ class Entry:
             **self._alike(task),
             "status": status,
             "blocked_reason": reason,
-            "rank": rank(task.priority, now, self._age_ms),
+            "rank": rank(task.priority, now, self.age_ms),
             "priority": task.priority,
             "available_at": available_at,
             "created_at": now,

@@ -93,13 +93,18 @@ def new_ids(transaction: Transaction, count: int) -> Sequence[int]:
     return [int(row[0]) for row in transaction.rows(_NEXT_IDS, count=count)]
 
 
+def columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the columns in which any of these rows has another value than the table gives by itself."""
+    return tuple(name for name in COLUMNS if any(row[name] != TABLE_DEFAULTS.get(name) for row in rows))
+
+
 def insert_run(transaction: Transaction, row: Row, payloads: Sequence[str]) -> Sequence[int]:
     """Insert tasks that share a row, each with its payload; return their ids."""
     if not transaction.is_sqlite:
         ids = new_ids(transaction, len(payloads))
         insert_alike(transaction, row, ids, payloads)
         return ids
-    columns, inline = _columns_of([row]), _inline(payloads)
+    columns, inline = columns_of([row]), _inline(payloads)
     blocks = len(inline) // BLOCK * BLOCK
     last, block, shared = 0, _inserting_block(columns), [row[name] for name in columns]
     for start in range(0, blocks, BLOCK):
@@ -114,7 +119,7 @@ def insert_run(transaction: Transaction, row: Row, payloads: Sequence[str]) -> S
 
 def insert_alike(transaction: Transaction, row: Row, ids: Sequence[int], payloads: Sequence[str]) -> None:
     """Insert tasks that share a row, each with its id (of one `new_ids`) and payload."""
-    statement, inline = _inserting_alike(_columns_of([row]), True), _inline(payloads)
+    statement, inline = _inserting_alike(columns_of([row]), True), _inline(payloads)
     for start in range(0, len(ids), AT_ONCE):
         some, texts = ids[start : start + AT_ONCE], inline[start : start + AT_ONCE]
         if transaction.is_sqlite:
@@ -131,7 +136,7 @@ def insert_each(transaction: Transaction, rows: Sequence[tuple[Row, int, str]]) 
     shared, ids, payloads = zip(*rows, strict=True)
     inline = _inline(payloads)
     values = [{**row, "id": own, "payload_json": text} for row, own, text in zip(shared, ids, inline, strict=True)]
-    transaction.many(_inserting_each(_columns_of(shared)), values)
+    transaction.many(_inserting_each(columns_of(shared)), values)
     _insert_large(transaction, ids, payloads, inline)
 
 
@@ -152,11 +157,6 @@ def insert_keyed(transaction: Transaction, row: Row, task_id: int, payload: str)
         if found is not None:
             return int(found)
     raise ConflictError(f"task {row['task']}: its key changed hands {_KEY_ATTEMPTS} times: enqueue it again")
-
-
-def _columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the columns in which any of these rows has another value than the table gives by itself."""
-    return tuple(name for name in COLUMNS if any(row[name] != TABLE_DEFAULTS.get(name) for row in rows))
 
 
 def _inline(payloads: Sequence[str]) -> Sequence[str | None]:
