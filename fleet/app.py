@@ -158,6 +158,8 @@ class Fleet:
         if isinstance(tasks, TasksAlike):
             tasks = Refs().admit_alike(tasks)
         done = self.storage().queue.enqueue(tasks, transaction=transaction)
+        if not done.existing:
+            return [TaskHandle(task_id, self.storage) for task_id in done.ids]
         return [TaskHandle(task_id, self.storage, existed=met) for task_id, met in zip(done.ids, done.met, strict=True)]
 
     def _new_task(self, value: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
@@ -228,7 +230,7 @@ class Fleet:
             DatabaseError: the database cannot be used.
         """
         location = self._where()
-        if self._storage is not None and self._opened == location:
+        if self._storage is not None and (self._opened is location or self._opened == location):
             return self._storage
         with _opening:
             if self._storage is None or self._opened != location:

@@ -176,13 +176,14 @@ class Database:
         """
         self._check_not_inside_own()
         with self._wired() as wire:
-            return self._in_turn(wire, lambda: self._add_once(wire, statement, values))
+            runner = Runner(wire)
 
-    def _add_once(self, wire: Wire, statement: Statement, values: Callable[[datetime], Row]) -> int | None:
-        self._ways.press(wire, True)
-        runner = Runner(wire)
-        last = runner.inserted(statement, **values(self._clock.now()))
-        return last if runner.rowcount else None
+            def attempt() -> int | None:
+                self._ways.press(wire, True)
+                last = runner.inserted(statement, **values(self._clock.now()))
+                return last if runner.rowcount else None
+
+            return self._in_turn(wire, attempt)
 
     def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
         self._ways.begin_write(connection, durable)

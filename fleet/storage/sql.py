@@ -42,17 +42,13 @@ class Statement:
         return found
 
 
-def _sqlite_value(value: Any) -> Any:
-    return stamp(value) if isinstance(value, datetime) else value
-
-
 def _plain_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
     """Yield the values of rows in the order of `names`, times as text; the same time is written once."""
     stamps: dict[datetime, str] = {}
     for row in rows:
         values = [row[name] for name in names]
         for place, value in enumerate(values):
-            if value.__class__ is datetime:
+            if isinstance(value, datetime):
                 values[place] = stamps.get(value) or stamps.setdefault(value, stamp(value))
         yield values
 
@@ -117,7 +113,7 @@ class Runner:
             values: the further values, none of them a time.
         """
         cursor = self._driver.cursor()
-        cursor.execute(sql, [*map(_sqlite_value, shared), *values])
+        cursor.execute(sql, [*(stamp(value) if isinstance(value, datetime) else value for value in shared), *values])
         last: int = cursor.lastrowid
         cursor.close()
         return last
@@ -141,7 +137,9 @@ class Runner:
         sql, order = statement.compiled(self._dialect)
         cursor = self._driver.cursor()
         if order is not None:
-            cursor.execute(sql, [_sqlite_value(values[name]) for name in order])
+            cursor.execute(
+                sql, [stamp(value) if isinstance(value := values[name], datetime) else value for name in order]
+            )
         else:
             cursor.execute(sql, values)
         self.rowcount = cursor.rowcount

@@ -1,8 +1,8 @@
 """A task like one that was added before: one statement adds it, and is its own transaction.
 
 What the earlier one's row was made of (the handler's stored defaults, the lane, the worth of waiting) is remembered,
-and the statement itself compares it with what is stored now. Where anything differs it adds nothing, and the task goes the
-long way, which sets the next precedent.
+and the statement itself compares it with what is stored now. Where anything differs it adds nothing, and the task goes
+the long way, which sets the next precedent.
 """
 
 from __future__ import annotations
