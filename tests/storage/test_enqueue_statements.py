@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from fleet.domain.alike import TasksAlike
 from fleet.domain.task import HandlerDefaults, NewTask
@@ -12,6 +13,7 @@ from fleet.storage.interfaces import Storage
 from fleet.storage.queue.inserting import COLUMNS, TABLE_DEFAULTS
 from fleet.storage.sqlite import SqliteWays
 from fleet.storage.tables import work_queue
+from fleet.storage.wire import Wires
 from tests.databases import opened
 from tests.storage.samples import enqueue_one
 
@@ -94,12 +96,31 @@ def test_what_is_left_out_of_an_insert_is_what_the_table_gives() -> None:
     )
 
 
-def test_connections_stay_at_hand(traced: Traced) -> None:
-    """Transaction after transaction uses one connection, which the store closes with itself."""
-    store, executed = traced
-    enqueue_one(store)
-    executed.clear()
+def test_one_connection_serves_one_transaction_after_another(
+    sqlite_file: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes next gets the connection that was used last, without asking the pool."""
+    enqueue_one(sqlite_file)
+    asked: list[Engine] = []
+    monkeypatch.setattr(Engine, "raw_connection", lambda engine: asked.append(engine))
     for _ in range(5):
-        enqueue_one(store)
-        store.queue.open_totals()
-    assert not [sql for sql in executed if sql.startswith("PRAGMA")], executed
+        enqueue_one(sqlite_file)
+        sqlite_file.queue.open_totals()
+    assert asked == []
+
+
+def test_few_connections_stay_idle_and_no_broken_one(sqlite_path: Path) -> None:
+    """Beyond two idle connections, and when it is broken, one goes back to the pool; all go when they are let go."""
+    engine = SqliteWays(sqlite_path).engine()
+    wires = Wires(engine)
+    taken = [wires.take() for _ in range(4)]
+    taken[0].invalidate()
+    for wire in taken:
+        wires.give_back(wire)
+    assert [wire.closed for wire in taken] == [True, False, False, True]
+    assert wires.take() is taken[2]
+    wires.give_back(taken[2])
+    wires.let_go()
+    assert all(wire.closed for wire in taken)
+    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    engine.dispose()

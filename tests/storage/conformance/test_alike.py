@@ -46,6 +46,16 @@ def test_large_payloads_may_stand_among_small_ones(store: Storage, count: int) -
     payloads = [f'{{"n":"{number}{large if number % 3 == 0 else ""}"}}' for number in range(count)]
     ids = store.queue.enqueue(TasksAlike(NewTask("t"), payloads)).ids
     assert [row(store, task_id).payload_json for task_id in ids] == payloads
+    assert _apart(store) == set(ids[::3])
+
+
+def _apart(store: Storage) -> set[int]:
+    """Return the tasks whose payloads stand apart from their rows."""
+    rows = execute(
+        store, "SELECT q.id FROM work_queue q JOIN work_payload p ON p.task_id = q.id WHERE q.payload_json IS NULL"
+    )
+    assert len(rows) == len(execute(store, "SELECT task_id FROM work_payload"))
+    return {each["id"] for each in rows}
 
 
 def test_ids_rise_in_the_order_of_the_call_whatever_is_mixed(store: Storage) -> None:
@@ -126,4 +136,5 @@ def test_what_makes_a_task_wait_is_never_taken_from_one_before(store: Storage) -
     assert row(store, enqueue_one(store, parent_id=parent)).parent_id == parent
     assert row(store, enqueue_one(store)).parent_id is None
     large = f'{{"x":"{"y" * INLINE_PAYLOAD_BYTES}"}}'
-    assert row(store, enqueue(store, NewTask("t", large)).ids[0]).payload_json == large
+    [task_id] = enqueue(store, NewTask("t", large)).ids
+    assert (row(store, task_id).payload_json, _apart(store)) == (large, {task_id})
