@@ -96,9 +96,7 @@ def test_what_is_left_out_of_an_insert_is_what_the_table_gives() -> None:
     )
 
 
-def test_one_connection_serves_one_transaction_after_another(
-    sqlite_file: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_connection_serves_each_transaction(sqlite_file: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes next gets the connection that was used last, without asking the pool."""
     enqueue_one(sqlite_file)
     asked: list[Engine] = []
