@@ -230,6 +230,8 @@ class Database:
 
         Errors are those of `write`.
         """
+        # They may write the file anew, in another form: an idle connection would go on with what it knew of the old one.
+        self._wires.let_go()
         with self._connected() as connection:
             if not self._ways.one_writer:
                 connection = connection.execution_options(isolation_level="AUTOCOMMIT")
