@@ -230,8 +230,6 @@ class Database:
 
         Errors are those of `write`.
         """
-        # They may write the file anew, in another form: an idle connection would go on with what it knew of the old one.
-        self._wires.let_go()
         with self._connected() as connection:
             if not self._ways.one_writer:
                 connection = connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -373,6 +371,12 @@ class Database:
     def acquaint(self) -> None:
         """Let the engine learn what it asks its driver at the first connection, without the database."""
         self._ways.acquaint(self._engine)
+
+    def close_idle(self) -> None:
+        """Close the connections to a file that nobody uses at the moment."""
+        self._wires.let_go()
+        if not self._ways.shares_memory:
+            self._engine.dispose()
 
     def close(self) -> None:
         """Close all connections."""
