@@ -42,8 +42,8 @@ class Dialect(Protocol):
     def engine(self) -> Engine:
         """Return the engine."""
 
-    def writing(self, on_wait: Callable[[], None]) -> Any:
-        """Return a context manager: this process's turn to write."""
+    def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> Any:
+        """Return a context manager: this process's turn to write; where it hurries, others let it past."""
 
     def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Open a transaction that may write."""
@@ -135,7 +135,7 @@ class Database:
 
         Args:
             work: what to do.
-            durable: whether the commit waits for the disk.
+            durable: whether the commit waits for the disk; then other writers let this one past.
             alembic: whether the transaction's connection is to be one of SQLAlchemy's, for a migration.
 
         Raises:
@@ -144,14 +144,14 @@ class Database:
         """
         self._check_not_inside_own()
         with self._connected() if alembic else self._wired() as connection:
-            return self._in_turn(connection, lambda: self._once(connection, work, durable))
+            return self._in_turn(connection, lambda: self._once(connection, work, durable), durable)
 
-    def _in_turn(self, connection: Connection | Wire, attempt: Callable[[], T]) -> T:
+    def _in_turn(self, connection: Connection | Wire, attempt: Callable[[], T], hurries: bool = False) -> T:
         """Do something in this process's turn to write, again and again while the database is busy."""
         deadline = self._waiting.boottime() + self.busy_wait
         while True:
             try:
-                with self._ways.writing(self._on_wait):
+                with self._ways.writing(self._on_wait, hurries):
                     return attempt()
             except Exception as error:
                 self._wait_or_raise(connection, error, deadline)
@@ -183,7 +183,7 @@ class Database:
                 last = runner.inserted(statement, **values(self._clock.now()))
                 return last if runner.rowcount else None
 
-            return self._in_turn(wire, attempt)
+            return self._in_turn(wire, attempt, True)
 
     def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
         self._ways.begin_write(connection, durable)
@@ -242,7 +242,7 @@ class Database:
         """Open a durable write transaction for a block of the caller's code; commit at its end."""
         self._check_not_inside_own()
         deadline = self._waiting.boottime() + self.busy_wait
-        with self._connected() as connection, self._ways.writing(self._on_wait):
+        with self._connected() as connection, self._ways.writing(self._on_wait, True):
             while True:
                 try:
                     self._ways.begin_write(connection, True)

@@ -55,7 +55,7 @@ class PostgresqlWays:
         event.listen(engine, "connect", _prepare)
         return engine
 
-    def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+    def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> AbstractContextManager[None]:
         """Return nothing to wait for: rows are locked one by one."""
         return nullcontext()
 

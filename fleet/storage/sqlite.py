@@ -102,9 +102,9 @@ class SqliteWays:
         idle = not log.exists() or log.stat().st_size == 0
         return "immutable=1" if idle and not os.access(path.parent, os.W_OK) else "mode=ro"
 
-    def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+    def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> AbstractContextManager[None]:
         """Return this process's turn among the local writers."""
-        return self._gate.turn(on_wait) if self._gate else nullcontext()
+        return self._gate.turn(on_wait, hurries=hurries) if self._gate else nullcontext()
 
     def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Take the write lock before anything is read."""
