@@ -13,8 +13,9 @@ from uuid import uuid4
 
 from fleet.batches import Batch, BatchHandle
 from fleet.config import DATABASE_VARIABLE, Location, locate
+from fleet.domain.alike import TasksAlike
 from fleet.domain.task import NewTask
-from fleet.enqueuing import OpenTransaction, Refs, TaskOptions, described, new_tasks, only_one
+from fleet.enqueuing import OpenTransaction, Refs, TaskOptions, alike, as_payload, described, only_one, template
 from fleet.errors import UsageError
 from fleet.handle import TaskHandle
 from fleet.storage.interfaces import Storage, Transaction
@@ -107,9 +108,7 @@ class Fleet:
             PayloadError: the payload cannot be stored as JSON.
             DatabaseError: the database cannot be used.
         """
-        refs = Refs()
-        tasks = [refs.admit(task) for task in self._new_tasks(name, [payload], options)]
-        (handle,) = self._enqueue(tasks, only_one(transaction, connection))
+        (handle,) = self.add(self._alike(name, [payload], options), only_one(transaction, connection))
         return handle
 
     def enqueue_many(
@@ -135,19 +134,32 @@ class Fleet:
         Returns:
             One handle for each, in their order.
         """
-        if payloads is None:
-            if isinstance(name, str | Task):
-                raise UsageError("enqueue_many(NAME): give the payloads, one for each task")
-            tasks = [self._new_task(value, options) for value in name]
-        else:
-            tasks = self._new_tasks(name, payloads, options)
+        if payloads is not None:
+            return self.add(self._alike(name, payloads, options), only_one(transaction, connection))
+        if isinstance(name, str | Task):
+            raise UsageError("enqueue_many(NAME): give the payloads, one for each task")
         refs = Refs()
-        return self._enqueue([refs.admit(task) for task in tasks], only_one(transaction, connection))
+        tasks = [refs.admit(self._new_task(value, options)) for value in name]
+        return self.add(tasks, only_one(transaction, connection))
 
-    def _enqueue(self, tasks: Sequence[NewTask], transaction: OpenTransaction | None) -> list[TaskHandle]:
+    def add(self, tasks: Sequence[NewTask], transaction: OpenTransaction | None = None) -> list[TaskHandle]:
+        """Enqueue tasks that have been checked; `enqueue` and `enqueue_many` check what people write.
+
+        Args:
+            tasks: the tasks.
+            transaction: as for `enqueue`.
+
+        Raises:
+            UsageError: a task depends on one that is not there.
+            DatabaseError: the database cannot be used.
+        """
         if not tasks:
             return []
+        if isinstance(tasks, TasksAlike):
+            tasks = Refs().admit_alike(tasks)
         done = self.storage().queue.enqueue(tasks, transaction=transaction)
+        if not done.existing:
+            return [TaskHandle(task_id, self.storage) for task_id in done.ids]
         return [TaskHandle(task_id, self.storage, existed=met) for task_id, met in zip(done.ids, done.met, strict=True)]
 
     def _new_task(self, value: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
@@ -159,14 +171,12 @@ class Fleet:
         payload = declared.checked_payload(value.get("payload"))
         return described({**value, "task": declared.name, "payload": payload}, {**declared.options, **options})
 
-    def _new_tasks(
-        self, name: Any, payloads: Iterable[Mapping[str, Any] | None], options: Mapping[str, Any]
-    ) -> list[NewTask]:
+    def _alike(self, name: Any, payloads: Iterable[Mapping[str, Any] | None], options: Mapping[str, Any]) -> TasksAlike:
         declared = self._declared(name)
         if declared is None:
-            return new_tasks(name, ({} if payload is None else payload for payload in payloads), options)
-        bound = map(declared.checked_payload, payloads)
-        return new_tasks(declared.name, bound, {**declared.options, **_given(options)})
+            shared = template(name, options)
+            return alike(shared, (as_payload(name, {} if payload is None else payload) for payload in payloads))
+        return declared.alike(map(declared.checked_payload, payloads), options)
 
     def _declared(self, named: Any) -> Task[Any, Any] | None:
         declared = self.tasks.get(named) if isinstance(named, str) else named
@@ -194,7 +204,7 @@ class Fleet:
         if then is None and then_payload is not None:
             raise UsageError("batch(then_payload=...): name the task that gets it with then=")
         name = uuid4().hex if batch_id is None else batch_name("batch", batch_id)
-        (callback,) = (None,) if then is None else self._new_tasks(then, [then_payload], {})
+        (callback,) = (None,) if then is None else self._alike(then, [then_payload], {})
         return Batch(self, name, callback)
 
     def batch_handle(self, batch_id: str) -> BatchHandle:
@@ -220,7 +230,7 @@ class Fleet:
             DatabaseError: the database cannot be used.
         """
         location = self._where()
-        if self._storage is not None and self._opened == location:
+        if self._storage is not None and (self._opened is location or self._opened == location):
             return self._storage
         with _opening:
             if self._storage is None or self._opened != location:

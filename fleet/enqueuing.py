@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fleet import executing
+from fleet.domain.alike import TasksAlike
 from fleet.domain.jsontext import encode
 from fleet.domain.lanes import check_name
 from fleet.domain.task import SHELL_TASK, NewTask
@@ -18,14 +20,15 @@ __all__ = [
     "OpenTransaction",
     "Refs",
     "TaskOptions",
+    "alike",
     "as_payload",
     "checked",
     "declared_options",
     "described",
     "new_task",
-    "new_tasks",
     "only_one",
     "seconds",
+    "template",
 ]
 
 # A Transaction of the storage, a SQLAlchemy connection or a sqlite3 connection: their types stay out of this layer.
@@ -44,21 +47,36 @@ def new_task(name: str, payload: Mapping[str, Any], options: Mapping[str, Any]) 
         PayloadError: the payload cannot be stored.
         UsageError: a bad name, an unknown option, or a value that makes no sense.
     """
-    (task,) = new_tasks(name, (payload,), options)
+    (task,) = alike(template(name, options), (as_payload(name, payload),))
     return task
 
 
-def new_tasks(name: str, payloads: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> list[NewTask]:
-    """Return one task for each payload, all with the same options; arguments and errors as for `new_task`."""
+def template(name: str, options: Mapping[str, Any]) -> NewTask:
+    """Return what tasks of one handler with the same options share; arguments and errors as for `new_task`."""
     if not isinstance(name, str):
         raise UsageError(f"task {shown(name)}: give the handler's name")
-    check_name("task", name)
+    if not options:
+        return _without_options(name)
     given = checked(options)
     _check_times(name, given)
-    given["parent_id"] = executing.current()
-    return [
-        NewTask(task=name, payload_json=encode(as_payload(name, payload), "payload"), **given) for payload in payloads
-    ]
+    return replace(_without_options(name), **given)
+
+
+@lru_cache(maxsize=256)
+def _without_options(name: str) -> NewTask:
+    return NewTask(task=check_name("task", name))
+
+
+def alike(template: NewTask, payloads: Iterable[Mapping[str, Any]]) -> TasksAlike:
+    """Return one task for each payload, an object with text keys; inside an executing task, as children of it.
+
+    Raises:
+        PayloadError: a payload cannot be stored.
+    """
+    parent_id = executing.current()
+    if parent_id is not None:
+        template = replace(template, parent_id=parent_id)
+    return TasksAlike(template, [encode(payload, "payload") for payload in payloads])
 
 
 def _check_times(name: str, given: Mapping[str, Any]) -> None:
@@ -151,6 +169,12 @@ class Refs:
             self._ids[task.ref] = None
         return task
 
+    def admit_alike(self, tasks: TasksAlike) -> TasksAlike:
+        """Return the next tasks of the input, as `admit` does one after the other."""
+        looks = len(tasks) if tasks.template.ref is not None else 1
+        admitted = [self.admit(tasks.template) for _ in range(looks)]
+        return TasksAlike(admitted[0], tasks.payloads) if admitted else tasks
+
     def _resolved(self, parent: int | str) -> int | str:
         if isinstance(parent, int):
             return parent
@@ -161,6 +185,8 @@ class Refs:
 
     def enqueued(self, tasks: Iterable[NewTask], ids: Iterable[int]) -> None:
         """Note that these tasks of the input now have these ids."""
+        if isinstance(tasks, TasksAlike) and tasks.template.ref is None:
+            return
         for task, task_id in zip(tasks, ids, strict=True):
             if task.ref is not None:
                 self._ids[task.ref] = task_id

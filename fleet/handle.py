@@ -17,6 +17,9 @@ LONGEST_WAIT = 0.5
 GROWTH = 1.5
 
 
+_CLOCK = SystemClock()
+
+
 class TaskHandle:
     """One enqueued task; handles of one task are equal.
 
@@ -25,13 +28,15 @@ class TaskHandle:
         existed: whether enqueuing met a task with the same dedupe or idempotency key, which this one is.
     """
 
+    __slots__ = ("_clock", "_storage", "existed", "id")
+
     def __init__(
         self, task_id: int, storage: Callable[[], Storage], clock: Clock | None = None, *, existed: bool = False
     ) -> None:
         self.id = task_id
         self.existed = existed
         self._storage = storage
-        self._clock = clock or SystemClock()
+        self._clock = clock or _CLOCK
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.id})"

@@ -7,9 +7,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
+from fleet.binding import Binding
+from fleet.domain.alike import TasksAlike
 from fleet.domain.lanes import check_name
 from fleet.domain.task import HandlerDefaults
-from fleet.enqueuing import OpenTransaction, TaskOptions, as_payload, declared_options
+from fleet.enqueuing import OpenTransaction, TaskOptions, alike, as_payload, declared_options, only_one, template
 from fleet.errors import UsageError
 from fleet.worker.handlers import Handler
 
@@ -42,14 +44,15 @@ class Task(Generic[P, R]):
         self.name = check_task_name(name)
         self.function = function
         self.options = declared_options(options)
-        self._signature = _payload_signature(name, function)
+        self._binding = Binding(name, _payload_signature(name, function))
+        self._template = template(name, self.options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the plain function, here and now."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"Task({self.name}{self._signature})"
+        return f"Task({self.name}{self._binding.signature})"
 
     def enqueue(
         self,
@@ -70,7 +73,9 @@ class Task(Generic[P, R]):
             UsageError: the function does not take these arguments.
             PayloadError: they cannot be stored as JSON.
         """
-        return self.using().enqueue(*args, transaction=transaction, connection=connection, **kwargs)
+        tasks = alike(self._template, (self._binding.bind(args, kwargs),))
+        (handle,) = self.app.add(tasks, only_one(transaction, connection))
+        return handle
 
     def enqueue_many(
         self,
@@ -88,21 +93,22 @@ class Task(Generic[P, R]):
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the payload for these arguments; raise UsageError when the function does not take them."""
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise UsageError(f"task {self.name}: {error}: it takes {self._signature}") from None
-        return {**{name: value for name, value in bound.arguments.items() if name != self._rest}, **bound.kwargs}
+        return self._binding.bind(args, kwargs)
 
     def checked_payload(self, payload: Any) -> dict[str, Any]:
         """Return a payload, None for an empty one, or raise UsageError when the function does not take it."""
-        return self.bind(**as_payload(self.name, {} if payload is None else payload))
+        return self._binding.bind((), as_payload(self.name, {} if payload is None else payload))
 
-    @property
-    def _rest(self) -> str | None:
-        """The name of the parameter that collects further keyword arguments."""
-        kinds = {parameter.kind: name for name, parameter in self._signature.parameters.items()}
-        return kinds.get(inspect.Parameter.VAR_KEYWORD)
+    def alike(self, payloads: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> TasksAlike:
+        """Return one task for each payload (as `bind` returns them), all with the same options.
+
+        Raises:
+            PayloadError: a payload cannot be stored.
+            UsageError: an option makes no sense.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        shared = template(self.name, {**self.options, **given}) if given else self._template
+        return alike(shared, payloads)
 
     def handler(self) -> Handler:
         """Return what a worker executes."""
@@ -111,7 +117,7 @@ class Task(Generic[P, R]):
         return Handler(
             name=self.name,
             function=self.function if context in (None, CONTEXT_PARAMETER) else _renamed(self.function, context),
-            defaults=HandlerDefaults(name=self.name, signature=str(self._signature), **stored),
+            defaults=HandlerDefaults(name=self.name, signature=str(self._binding.signature), **stored),
             wants_context=context is not None,
             is_async=inspect.iscoroutinefunction(self.function),
         )
@@ -132,10 +138,9 @@ class Call:
         **kwargs: Any,
     ) -> TaskHandle:
         """Enqueue a call with these arguments; see `Task.enqueue`."""
-        payload = self._task.bind(*args, **kwargs)
-        return self._task.app.enqueue(
-            self._task.name, payload, transaction=transaction, connection=connection, **self._options
-        )
+        tasks = self._task.alike((self._task.bind(*args, **kwargs),), self._options)
+        (handle,) = self._task.app.add(tasks, only_one(transaction, connection))
+        return handle
 
     def enqueue_many(
         self,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any
 
+from fleet.domain.alike import TasksAlike, runs
 from fleet.domain.jsontext import decode_object
 from fleet.domain.task import NewTask
 from fleet.enqueuing import Refs, described
@@ -33,8 +34,13 @@ class Chunk:
 
     first: int
     last: int = 0
-    tasks: list[NewTask] = field(default_factory=list)
+    tasks: Sequence[NewTask] = ()
     size: int = 0
+
+    @property
+    def names(self) -> set[str]:
+        """The handlers' names."""
+        return {run.template.task for run in runs(self.tasks)}
 
     @property
     def is_full(self) -> bool:
@@ -82,16 +88,18 @@ def chunks(stream: IO[bytes], name: str, defaults: Mapping[str, Any], task: str 
     Raises:
         UsageError: a line is not a task; the message names it.
     """
-    chunk = Chunk(first=1)
+    tasks: list[NewTask] = []
+    chunk = Chunk(first=1, tasks=tasks)
     for number, line in enumerate(_lines(stream, name), start=1):
         chunk.size += len(line)
         chunk.last = number
         if line.strip():
-            chunk.tasks.append(_task(line, f"{name} line {number}", defaults, task, refs))
+            tasks.append(_task(line, f"{name} line {number}", defaults, task, refs))
         if chunk.is_full:
             yield chunk
-            chunk = Chunk(first=number + 1)
-    if chunk.tasks:
+            tasks = []
+            chunk = Chunk(first=number + 1, tasks=tasks)
+    if tasks:
         yield chunk
 
 
@@ -117,7 +125,7 @@ def repeated(task: NewTask, count: int) -> Iterator[Chunk]:
     """Return `count` copies of a task, in chunks."""
     for first in range(0, count, CHUNK_TASKS):
         size = min(CHUNK_TASKS, count - first)
-        yield Chunk(first + 1, first + size, [task] * size)
+        yield Chunk(first + 1, first + size, TasksAlike(task, [task.payload_json] * size))
 
 
 @contextmanager

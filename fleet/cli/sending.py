@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ class Sent:
         """Note what became of a chunk."""
         self.ids += enqueued.ids
         self.existing += enqueued.existing
-        self.names |= {task.task for task in chunk.tasks}
+        self.names |= chunk.names
         self.last = chunk.last
 
 
@@ -60,7 +60,7 @@ class Filling:
     keep_open: bool
     made: bool = False
 
-    def begin(self, storage: Storage, tasks: list[NewTask]) -> Enqueued:
+    def begin(self, storage: Storage, tasks: Sequence[NewTask]) -> Enqueued:
         """Enqueue the first tasks, in one transaction with the batch where that is new."""
         if storage.rules.batch(self.batch_id) is None:
             with storage.transaction() as transaction:
@@ -119,7 +119,7 @@ class Sending:
 
     def _send_one(self, storage: Storage, offers: Offers, chunk: Chunk, sent: Sent) -> None:
         if self.strict:
-            offers.refuse_unknown({task.task for task in chunk.tasks})
+            offers.refuse_unknown(chunk.names)
         if self.filling is not None and not sent.ids:
             enqueued = self.filling.begin(storage, chunk.tasks)
         else:

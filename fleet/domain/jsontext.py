@@ -31,11 +31,29 @@ def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
     Raises:
         PayloadError: it is not JSON, not finite, too deep or too large; the message names the path.
     """
-    _check(value, what, "$", 0)
-    text = _ENCODER.encode(value)
+    text = _plain(value)
+    if text is None:
+        _check(value, what, "$", 0)
+        text = _ENCODER.encode(value)
     if len(text) > limit:
         raise PayloadError(f"{what} of {len(text)} bytes: at most {limit} are stored; store a path or a key instead")
     return text
+
+
+def _plain(value: Any) -> str | None:
+    """Return the text of a small and flat object that shows by itself that nothing is wrong with it; else None.
+
+    Looking at each part costs several times as much as encoding it, and most payloads are of this kind.
+    """
+    if value.__class__ is not dict or not set(map(type, value)) <= {str}:
+        return None
+    try:
+        text = _ENCODER.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    # Inner objects may have keys that are no texts; escapes may stand for NUL or a lone surrogate.
+    flat = len(text) <= MAX_INTEGER_DIGITS * 3 // 4 and text.count("{") == 1 and text.count("[") < MAX_DEPTH // 2
+    return text if flat and "\\u" not in text else None
 
 
 def _check(value: Any, what: str, path: str, depth: int) -> None:

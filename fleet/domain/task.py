@@ -168,6 +168,8 @@ class Enqueued:
     @property
     def met(self) -> tuple[bool, ...]:
         """Of each input, whether a key met a task that was there; of equal inputs the first may have made it."""
+        if not self.existing:
+            return (False,) * len(self.ids)
         left = Counter(self.existing)
         flags = []
         for task_id in reversed(self.ids):

@@ -20,11 +20,11 @@ from sqlalchemy.exc import DBAPIError
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.joining import check_commits, check_kind, refusal
-from fleet.storage.sql import Runner, Statement
-from fleet.storage.wire import Wire, Wires
+from fleet.storage.sql import Row, Runner, Statement
+from fleet.storage.wire import Borrowed, Wire, Wires
 
 T = TypeVar("T")
-C = TypeVar("C", Connection, Wire)
+C = TypeVar("C", Connection, Borrowed)
 
 BUSY_WAIT = 10.0
 """Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
@@ -42,11 +42,14 @@ class Dialect(Protocol):
     def engine(self) -> Engine:
         """Return the engine."""
 
-    def writing(self, on_wait: Callable[[], None]) -> Any:
-        """Return a context manager: this process's turn to write."""
+    def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> Any:
+        """Return a context manager: this process's turn to write; where it hurries, others let it past."""
 
     def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Open a transaction that may write."""
+
+    def press(self, connection: Connection | Wire, durable: bool) -> None:
+        """Choose how hard the commit is pressed to disk, where that is chosen before the transaction begins."""
 
     def begin_read(self, connection: Connection | Wire) -> None:
         """Open a transaction that reads one snapshot."""
@@ -73,6 +76,8 @@ class Dialect(Protocol):
     """Whether a forked child would share what it must not."""
     one_writer: bool
     """Whether an open write transaction shuts out every other one."""
+    commits_alone: bool
+    """Whether a statement outside a transaction is one by itself, on a connection that nobody else uses."""
 
 
 class Transaction(Runner):
@@ -135,7 +140,7 @@ class Database:
 
         Args:
             work: what to do.
-            durable: whether the commit waits for the disk.
+            durable: whether the commit waits for the disk; then other writers let this one past.
             alembic: whether the transaction's connection is to be one of SQLAlchemy's, for a migration.
 
         Raises:
@@ -143,14 +148,47 @@ class Database:
             DatabaseError: the database cannot be used.
         """
         self._check_not_inside_own()
-        deadline = self._waiting.boottime() + self.busy_wait
         with self._connected() if alembic else self._wired() as connection:
-            while True:
-                try:
-                    with self._ways.writing(self._on_wait):
-                        return self._once(connection, work, durable)
-                except Exception as error:
-                    self._wait_or_raise(connection, error, deadline)
+            return self._in_turn(connection, lambda: self._once(connection, work, durable), durable)
+
+    def _in_turn(self, connection: Connection | Wire, attempt: Callable[[], T], hurries: bool = False) -> T:
+        """Do something in this process's turn to write, again and again while the database is busy."""
+        deadline = self._waiting.boottime() + self.busy_wait
+        while True:
+            try:
+                with self._ways.writing(self._on_wait, hurries):
+                    return attempt()
+            except Exception as error:
+                self._wait_or_raise(connection, error, deadline)
+
+    @property
+    def commits_alone(self) -> bool:
+        """Whether `add` can be used."""
+        return self._ways.commits_alone
+
+    def add(self, statement: Statement, values: Callable[[datetime], Row]) -> int | None:
+        """Run one INSERT that is a durable transaction by itself.
+
+        Args:
+            statement: the INSERT.
+            values: returns its values, given the clock's time.
+
+        Returns:
+            The id of the row that it added; None when it added none.
+
+        Raises:
+            DatabaseBusy, DatabaseError: as for `write`.
+        """
+        self._check_not_inside_own()
+        with self._wired() as wire:
+            runner = Runner(wire)
+
+            def attempt() -> int | None:
+                self._ways.press(wire, True)
+                last = runner.inserted(statement, **values(self._clock.now()))
+                return last if runner.rowcount else None
+
+            return self._in_turn(wire, attempt, True)
 
     def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
         # Before, not after: between the lock and the next line of Python another thread may hold the interpreter.
@@ -201,23 +239,19 @@ class Database:
 
         Errors are those of `write`.
         """
-        deadline = self._waiting.boottime() + self.busy_wait
         with self._connected() as connection:
             if not self._ways.one_writer:
                 connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            while True:
-                try:
-                    with self._ways.writing(self._on_wait):
-                        return [Runner(connection).rows(statement) for statement in statements][-1]
-                except Exception as error:
-                    self._wait_or_raise(connection, error, deadline)
+            return self._in_turn(
+                connection, lambda: [Runner(connection).rows(statement) for statement in statements][-1]
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Open a durable write transaction for a block of the caller's code; commit at its end."""
         self._check_not_inside_own()
         deadline = self._waiting.boottime() + self.busy_wait
-        with self._connected() as connection, self._ways.writing(self._on_wait):
+        with self._connected() as connection, self._ways.writing(self._on_wait, True):
             while True:
                 try:
                     self._ways.begin_write(connection, True)
@@ -299,14 +333,14 @@ class Database:
 
     def _connected(self) -> Connection:
         """Return one of SQLAlchemy's connections, for a `with` block; what is kept idle serves it."""
-        self._wires.give_back()
-        return self._open(self._engine.connect)
+        self._wires.let_go()
+        return self._opened(self._engine.connect)
 
-    def _wired(self) -> Wire:
-        """Return a connection without SQLAlchemy's layer, for a `with` block."""
-        return self._open(self._wires.take)
+    def _wired(self) -> Borrowed:
+        """Give a connection without SQLAlchemy's layer, for a block."""
+        return self._opened(lambda: Borrowed(self._wires))
 
-    def _open(self, connect: Callable[[], C]) -> C:
+    def _opened(self, connect: Callable[[], C]) -> C:
         if self._forked_in_transaction:
             raise DatabaseError(
                 f"{self.shown}: this process was forked while a transaction was open (or the fleet is in memory): "
@@ -343,9 +377,15 @@ class Database:
         """Let the engine learn what it asks its driver at the first connection, without the database."""
         self._ways.acquaint(self._engine)
 
+    def close_idle(self) -> None:
+        """Close the connections to a file that nobody uses at the moment."""
+        self._wires.let_go()
+        if not self._ways.shares_memory:
+            self._engine.dispose()
+
     def close(self) -> None:
         """Close all connections."""
-        self._wires.give_back()
+        self._wires.let_go()
         self._engine.dispose()
         self._ways.close()
 
@@ -353,7 +393,7 @@ class Database:
     # in use (a transaction of another thread, or a handler's own) cannot be: the child is told, and uses neither.
 
     def _before_fork(self) -> None:
-        self._wires.give_back()
+        self._wires.let_go()
         pool: Any = self._engine.pool
         in_use = pool.checkedout() if hasattr(pool, "checkedout") else 0
         self._child_is_barred = self._ways.shares_memory or in_use > 0

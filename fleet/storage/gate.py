@@ -9,14 +9,36 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
 from fleet.clock import SystemClock
 
 PATIENCE = 1.0
 POLL = 0.0002
+COURTESY = 0.02
+"""Seconds for which a writer lets past who hurries."""
+
+
+class Turn:
+    """One turn to write, for the length of a block."""
+
+    __slots__ = ("_gate", "_hurries", "_on_wait", "_place")
+
+    def __init__(self, gate: WriterGate, on_wait: Callable[[], None], hurries: bool) -> None:
+        self._gate = gate
+        self._on_wait = on_wait
+        self._hurries = hurries
+
+    def __enter__(self) -> None:
+        self._place = self._gate.enter(self._on_wait, self._hurries)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._gate.leave(*self._place)
 
 
 class WriterGate:
@@ -34,23 +56,32 @@ class WriterGate:
         self._threads = threading.Lock()
         self._handle: int | None = None
         self._ignored = False
+        self._unheeded = False
 
-    @contextmanager
-    def turn(self, on_wait: Callable[[], None]) -> Iterator[None]:
-        """Wait for this process's turn, at most about a second, and hold it for the block.
+    def turn(self, on_wait: Callable[[], None], *, hurries: bool = False) -> Turn:
+        """Return a block's wait for this process's turn, at most about a second, which holds it to the block's end.
 
         A holder may be stopped: who has waited that long goes past, and does not wait again before it has found the
         file free once.
+
+        Args:
+            on_wait: called from time to time meanwhile.
+            hurries: whether others let it past, for some milliseconds: one enqueuer waits for its turn among many
+                workers, whose turns are long and whose work is not held up by waiting.
         """
+        return Turn(self, on_wait, hurries)
+
+    def enter(self, on_wait: Callable[[], None], hurries: bool) -> tuple[bool, bool]:
+        """Wait; return whether the place among this process's threads, and the side file, are held."""
         queued = self._threads.acquire(timeout=PATIENCE)
-        held = queued and self._take(on_wait)
-        try:
-            yield
-        finally:
-            if held and self._handle is not None:
-                fcntl.flock(self._handle, fcntl.LOCK_UN)
-            if queued:
-                self._threads.release()
+        return queued, queued and self._take(on_wait, hurries)
+
+    def leave(self, queued: bool, held: bool) -> None:
+        """Give up what `enter` said is held."""
+        if held and self._handle is not None:
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+        if queued:
+            self._threads.release()
 
     def close(self) -> None:
         """Close the side file (which stays, as the write-ahead log does)."""
@@ -58,29 +89,55 @@ class WriterGate:
             os.close(self._handle)
             self._handle = None
 
-    def _take(self, on_wait: Callable[[], None]) -> bool:
+    def _take(self, on_wait: Callable[[], None], hurries: bool) -> bool:
         if self._handle is None:
             self._handle = self._open()
         if self._handle is None:
             return False
-        deadline = self._clock.boottime() + PATIENCE
-        while True:
-            try:
-                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self._ignored:
-                    return False
-                if self._clock.boottime() > deadline:
-                    self._ignored = True
-                    return False
-                on_wait()
-                self._clock.sleep(POLL)
-            except OSError:
-                # A file system without flock: SQLite's lock and the jitter of its pollers must do.
-                return False
-            else:
-                self._ignored = False
+        if self._try(self._handle, polite=not hurries):
+            return True
+        try:
+            return self._wait(self._handle, on_wait, hurries)
+        finally:
+            if hurries:
+                _announce(self._handle, False)
+
+    def _wait(self, handle: int, on_wait: Callable[[], None], hurries: bool) -> bool:
+        began = self._clock.boottime()
+        while not self._ignored:
+            if hurries:
+                _announce(handle, True)
+            on_wait()
+            self._clock.sleep(POLL)
+            waited = self._clock.boottime() - began
+            self._unheeded = self._unheeded or waited > COURTESY
+            if self._try(handle, polite=not hurries):
                 return True
+            self._ignored = waited > PATIENCE
+        return False
+
+    def _try(self, handle: int, *, polite: bool) -> bool:
+        """Take the side file if it is free, and nobody is to be let past."""
+        if polite and self._lets_past(handle):
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            # A file system without flock: SQLite's lock and the jitter of its pollers must do.
+            self._ignored = True
+            return False
+        self._ignored = False
+        return True
+
+    def _lets_past(self, handle: int) -> bool:
+        """Return whether somebody hurries; one who was let past for long enough (it may be stopped) counts no more."""
+        if not _is_announced(handle):
+            self._unheeded = False
+        elif not self._unheeded:
+            return True
+        return False
 
     def _open(self) -> int | None:
         """Open the side file; None where this user may not, or there is no room: it can be done without."""
@@ -94,3 +151,19 @@ class WriterGate:
                 owner = self._database.stat()
                 os.fchown(handle, owner.st_uid, owner.st_gid)
         return handle
+
+
+# Who hurries says so by a lock on the file's first byte: it ends with its process, and needs no room in the file.
+def _announce(handle: int, waits: bool) -> None:
+    # Somebody else may have said so, or be asking: either way another try comes soon.
+    with suppress(OSError):
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if waits else fcntl.LOCK_UN, 1)
+
+
+def _is_announced(handle: int) -> bool:
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    fcntl.lockf(handle, fcntl.LOCK_UN, 1)
+    return False

@@ -39,6 +39,7 @@ class PostgresqlWays:
 
     shares_memory = False
     one_writer = False
+    commits_alone = False
 
     def __init__(self, url: str, read_only: bool = False) -> None:
         self._url = url
@@ -54,7 +55,7 @@ class PostgresqlWays:
         event.listen(engine, "connect", _prepare)
         return engine
 
-    def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+    def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> AbstractContextManager[None]:
         """Return nothing to wait for: rows are locked one by one."""
         return nullcontext()
 
@@ -68,6 +69,9 @@ class PostgresqlWays:
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}")
         else:
             connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+
+    def press(self, connection: Connection | Wire, durable: bool) -> None:
+        """Nothing is chosen before a transaction begins."""
 
     def begin_read(self, connection: Connection | Wire) -> None:
         """Open a transaction in which every statement sees the same snapshot."""

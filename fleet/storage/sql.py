@@ -58,7 +58,7 @@ def _plain_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iter
     for row in rows:
         values = [row[name] for name in names]
         for place, value in enumerate(values):
-            if value.__class__ is datetime:
+            if isinstance(value, datetime):
                 values[place] = stamps.get(value) or stamps.setdefault(value, stamp(value))
         yield values
 
@@ -106,6 +106,27 @@ class Runner:
         """Run a statement; return how many rows it touched."""
         self.rows(statement, **values)
         return self.rowcount
+
+    def inserted(self, statement: Statement, **values: Any) -> int:
+        """Run an INSERT on SQLite; return the id of the last row that it added. `rowcount` says how many."""
+        cursor = self._execute(statement, values)
+        last: int = cursor.lastrowid
+        cursor.close()
+        return last
+
+    def inserted_by_place(self, sql: str, shared: Sequence[Any], values: Sequence[Any]) -> int:
+        """Run an INSERT in SQLite's own text, all values bound by place; return the id of the last row that it added.
+
+        Args:
+            sql: the text; the statement is kept compiled, so texts must be few.
+            shared: the first values, times among them.
+            values: the further values, none of them a time.
+        """
+        cursor = self._driver.cursor()
+        cursor.execute(sql, [*(stamp(value) if isinstance(value, datetime) else value for value in shared), *values])
+        last: int = cursor.lastrowid
+        cursor.close()
+        return last
 
     def many(self, statement: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once for each set of values."""

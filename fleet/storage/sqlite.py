@@ -49,6 +49,8 @@ class SqliteWays:
         self.shown = str(path) if path else ":memory:"
         self.shares_memory = path is None
         self.one_writer = True
+        # The one connection to a database in memory may have a transaction of another thread open.
+        self.commits_alone = path is not None and not read_only
         self._read_only = read_only
         self._acquainting = False
         self._gate = WriterGate(_beside(self.path, "-lock"), self.path) if self.path and not read_only else None
@@ -100,17 +102,21 @@ class SqliteWays:
         idle = not log.exists() or log.stat().st_size == 0
         return "immutable=1" if idle and not os.access(path.parent, os.W_OK) else "mode=ro"
 
-    def writing(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+    def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> AbstractContextManager[None]:
         """Return this process's turn among the local writers."""
-        return self._gate.turn(on_wait) if self._gate else nullcontext()
+        return self._gate.turn(on_wait, hurries=hurries) if self._gate else nullcontext()
 
     def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
-        """Take the write lock before anything is read; choose how hard the commit is pressed to disk."""
+        """Take the write lock before anything is read."""
+        self.press(connection, durable)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def press(self, connection: Connection | Wire, durable: bool) -> None:
+        """Choose how hard the next commit is pressed to disk."""
         level = "FULL" if durable else "NORMAL"
         if self.path is not None and connection.info.get("synchronous") != level:
             connection.exec_driver_sql(f"PRAGMA synchronous={level}")
             connection.info["synchronous"] = level
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def begin_read(self, connection: Connection | Wire) -> None:
         """Open a deferred transaction: its first read takes the snapshot."""

@@ -78,6 +78,8 @@ def vacuum_file(database: Database, path: Path, *, full: bool, force: bool) -> G
         _check_nobody_waits(database, force)
         _check_space(database, path)
         database.outside(_KEEP_RETURNING, _REWRITE)
+        # They would go on with what they know of the old form.
+        database.close_idle()
     mode, page_size = database.read(lambda transaction: (transaction.value(_MODE), transaction.value(_PAGE_SIZE)))
     if mode == _INCREMENTAL:
         while database.write(return_pages):

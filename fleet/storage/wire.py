@@ -1,12 +1,13 @@
 """A connection of the pool without SQLAlchemy's layer of execution: for transactions that run Fleet's own statements.
 
 Beginning and ending a transaction through that layer took half of an empty transaction's time (13 of 25 us), and the
-memory of each worker that did so; taking a connection from the pool and giving it back takes as much again.
+memory of each worker that did so.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from types import TracebackType
+from typing import Any
 
 from sqlalchemy import Dialect, Engine
 
@@ -14,40 +15,25 @@ from sqlalchemy import Dialect, Engine
 class Wire:
     """One pooled connection, with those of a SQLAlchemy connection's methods that a transaction needs.
 
-    As a context manager it is kept for the next transaction at the end of its block, unless that failed.
-
     Args:
         engine: whose pool it comes from.
-        kept: where it is kept.
 
     Attributes:
         connection: the pool's proxy, as a SQLAlchemy connection has it.
         dialect: the engine's.
         closed: whether it has gone back to the pool.
+        info: what is remembered of the connection as long as it lives.
+        is_broken: whether it was found to be of no use any more.
     """
 
-    __slots__ = ("_driver", "_kept", "closed", "connection", "dialect")
+    __slots__ = ("_driver", "closed", "connection", "dialect", "info", "is_broken")
 
-    def __init__(self, engine: Engine, kept: list[Wire]) -> None:
-        self._kept = kept
+    def __init__(self, engine: Engine) -> None:
         self.connection = engine.raw_connection()
         self._driver: Any = self.connection.dbapi_connection
         self.dialect: Dialect = engine.dialect
-        self.closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and not self._kept:
-            self._kept.append(self)
-        else:
-            self.close()
-
-    @property
-    def info(self) -> dict[Any, Any]:
-        """What is remembered of the connection as long as it lives."""
-        return self.connection.info
+        self.info: dict[Any, Any] = self.connection.info
+        self.closed = self.is_broken = False
 
     def exec_driver_sql(self, sql: str) -> None:
         """Run a statement that returns nothing."""
@@ -66,6 +52,7 @@ class Wire:
 
     def invalidate(self) -> None:
         """Say that the connection is broken: the pool makes another."""
+        self.is_broken = True
         self.connection.invalidate()
 
     def close(self) -> None:
@@ -75,24 +62,51 @@ class Wire:
 
 
 class Wires:
-    """The wires of one engine: one is kept between transactions, others come from the pool and go back.
+    """Idle connections at hand: asking the pool for one, and giving it back, takes as long as a small transaction.
 
     Args:
-        engine: the engine.
+        engine: whose pool they come from.
     """
+
+    MOST_IDLE = 2
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: list[Wire] = []
+        self._idle: list[Wire] = []
 
     def take(self) -> Wire:
-        """Return a wire that nobody uses; errors are the driver's."""
+        """Return a connection that nobody else uses."""
         try:
-            return self._kept.pop()
+            return self._idle.pop()
         except IndexError:
-            return Wire(self._engine, self._kept)
+            return Wire(self._engine)
 
-    def give_back(self) -> None:
-        """Give what is kept back to the pool."""
-        while self._kept:
-            self._kept.pop().close()
+    def give_back(self, wire: Wire) -> None:
+        """Keep a connection, on which no transaction is open, for whoever comes next."""
+        if wire.is_broken or len(self._idle) >= self.MOST_IDLE:
+            wire.close()
+        else:
+            self._idle.append(wire)
+
+    def let_go(self) -> None:
+        """Give all idle connections to the pool."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class Borrowed:
+    """A connection for the length of a block."""
+
+    __slots__ = ("_wire", "_wires")
+
+    def __init__(self, wires: Wires) -> None:
+        self._wires = wires
+        self._wire = wires.take()
+
+    def __enter__(self) -> Wire:
+        return self._wire
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._wires.give_back(self._wire)

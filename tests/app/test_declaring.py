@@ -53,6 +53,7 @@ def test_arguments_are_stored_by_name() -> None:
     """Positional arguments are bound to their names; defaults are left to the execution."""
     assert thumbnail.bind("cat.png", 100, quality=9) == {"path": "cat.png", "width": 100, "quality": 9}
     assert thumbnail.bind(path="cat.png") == {"path": "cat.png"}
+    assert list(thumbnail.bind(width=1, path="cat.png")) == ["path", "width"]
     assert reports.bind("x") == {"path": "x"}
 
 

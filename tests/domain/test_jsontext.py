@@ -52,6 +52,11 @@ def test_stored_text_is_ascii_on_one_line(value: object) -> None:
         (b"bytes", "bytes at \\$ is not JSON"),
         (10**2_000, "more than 400 digits"),
         (nested(MAX_DEPTH + 1), "nested deeper than 100 levels"),
+        ({"a": nested(MAX_DEPTH)}, "nested deeper than 100 levels"),
+        ({"a": {1: 2}}, "key 1 at \\$.a is not a string"),
+        ({"a": [{"b": 1}, {None: 2}]}, "key None at \\$.a\\[1\\] is not a string"),
+        ({"a": 10**390}, "more than 400 digits"),
+        ({"a": float("nan")}, "nan at \\$.a is not a JSON number"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_its_path(value: object, complaint: str) -> None:

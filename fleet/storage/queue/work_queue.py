@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fleet.domain.alike import runs
 from fleet.domain.execution import AttemptRecord, Claimant, ClaimReply, Fence, Finish
 from fleet.domain.lanes import Lane, LaneClaim
 from fleet.domain.task import (
@@ -24,6 +25,7 @@ from fleet.storage.interfaces import NEWEST_TASKS
 from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
 from fleet.storage.queue.enqueuing import add_tasks
 from fleet.storage.queue.finishing import write_finishes
+from fleet.storage.queue.precedents import Precedents
 from fleet.storage.queue.release import release
 from fleet.storage.rows import TASK_COLUMNS, lane_of, task_of
 from fleet.storage.sql import Statement
@@ -53,14 +55,30 @@ class SqlWorkQueue:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._precedents = Precedents(database)
 
     def enqueue(self, tasks: Sequence[NewTask], *, transaction: Any = None) -> Enqueued:
         """Add tasks; see `WorkQueue.enqueue`. `transaction` may be a SQLAlchemy connection of the caller's."""
         if not tasks:
             return Enqueued(())
-        if transaction is None:
-            return self._database.write(lambda own: add_tasks(own, tasks), durable=True)
-        return add_tasks(self._database.within(transaction), tasks)
+        if transaction is not None:
+            return add_tasks(self._database.within(transaction), tasks)
+        if len(tasks) == 1:
+            return self._enqueue_one(tasks)
+        return self._database.write(lambda own: add_tasks(own, tasks), durable=True)
+
+    def _enqueue_one(self, tasks: Sequence[NewTask]) -> Enqueued:
+        run = next(runs(tasks))
+        added = self._precedents.follow(run.template, run.payloads[0])
+        if added is not None:
+            return Enqueued((added,))
+
+        def add(own: Transaction) -> Enqueued:
+            enqueued = add_tasks(own, run)
+            self._precedents.set(own, run.template)
+            return enqueued
+
+        return self._database.write(add, durable=True)
 
     def lanes(self, after: int = 0) -> tuple[Lane, ...]:
         """Return lanes with a larger id than `after`."""
