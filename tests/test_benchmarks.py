@@ -41,6 +41,7 @@ CHECKS = {
     "heartbeats": 1,
     "commands": 2,
     "growth": 0,
+    "layers": 0,
 }
 """How many figures of goals each measure has when there are no peers."""
 VERDICT = re.compile(

@@ -12,6 +12,7 @@ from benchmarks.measures import (
     heartbeats,
     idle,
     latency,
+    layers,
     noop,
     pausing,
     scaler,
@@ -35,4 +36,5 @@ ALL: dict[str, Measure] = {
     "heartbeats": heartbeats.measure,
     "commands": commands.measure,
     "growth": growth.measure,
+    "layers": layers.measure,
 }

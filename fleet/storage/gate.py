@@ -17,7 +17,12 @@ from types import TracebackType
 from fleet.clock import SystemClock
 
 PATIENCE = 1.0
-POLL = 0.0002
+POLL = 0.00005
+"""Seconds between two tries at first: with four times as many the luckiest of four writers had four times the turns of
+the unluckiest, with these a tenth more."""
+LATER = 0.0002
+"""Seconds between two tries once `SOON` has passed: the holder is slow, and waiting costs less."""
+SOON = 0.005
 COURTESY = 0.02
 """Seconds for which a writer lets past who hurries."""
 
@@ -104,11 +109,12 @@ class WriterGate:
 
     def _wait(self, handle: int, on_wait: Callable[[], None], hurries: bool) -> bool:
         began = self._clock.boottime()
+        waited = 0.0
         while not self._ignored:
             if hurries:
                 _announce(handle, True)
             on_wait()
-            self._clock.sleep(POLL)
+            self._clock.sleep(POLL if waited < SOON else LATER)
             waited = self._clock.boottime() - began
             self._unheeded = self._unheeded or waited > COURTESY
             if self._try(handle, polite=not hurries):
