@@ -164,12 +164,14 @@ def retry_after_death(claimed: ClaimedTask, random: Callable[[], float]) -> floa
 
 
 def _delay(claimed: ClaimedTask, random: Callable[[], float]) -> float:
-    return _policy(claimed.retry_json).delay(claimed.attempt, random)
+    policy, bound = _policy(claimed.retry_json, claimed.attempt)
+    return policy.drawn(bound, random)
 
 
-@lru_cache(maxsize=256)
-def _policy(retry_json: str | None) -> RetryPolicy:
-    return RetryPolicy.from_json(_loads(retry_json))
+@lru_cache(maxsize=1_024)
+def _policy(retry_json: str | None, attempt: int) -> tuple[RetryPolicy, float]:
+    policy = RetryPolicy.from_json(_loads(retry_json))
+    return policy, policy.bound(attempt)
 
 
 def withdrawn(claimed: ClaimedTask, withdrawal: Withdrawal, seconds: float, ago: float) -> Finish:

@@ -87,7 +87,10 @@ class RetryPolicy:
 
     def delay(self, attempt: int, random: Callable[[], float]) -> float:
         """Return the wait in seconds after `attempt`; `random` returns a number in [0, 1)."""
-        wait = self.bound(attempt)
+        return self.drawn(self.bound(attempt), random)
+
+    def drawn(self, wait: float, random: Callable[[], float]) -> float:
+        """Return the wait in seconds of which `wait` is the bound; see `delay`."""
         if self.wait == "random_exponential":
             wait = self.min + (wait - self.min) * random()
         if not self.jitter:

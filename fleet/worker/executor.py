@@ -25,6 +25,9 @@ Outcome = str | Failure | Withdrawal | None
 """What an execution comes to: a result as JSON text (None for none), a failure, or how it was withdrawn."""
 
 
+_UNSUCCESSFUL = (Failure, Withdrawal)
+
+
 class Execution(NamedTuple):
     """What came of executing a task once.
 
@@ -48,7 +51,7 @@ class Execution(NamedTuple):
     @property
     def succeeded(self) -> bool:
         """Whether it succeeded."""
-        return not isinstance(self.outcome, Failure | Withdrawal)
+        return not isinstance(self.outcome, _UNSUCCESSFUL)
 
     def finish(self, now: float, random: Callable[[], float]) -> Finish:
         """Return the record to write at boot time `now`; `random` returns a number in [0, 1)."""

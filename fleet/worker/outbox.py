@@ -12,6 +12,7 @@ from collections.abc import Callable
 from fleet.domain.execution import Fence, Finish
 from fleet.domain.task import TaskStatus
 from fleet.worker.executor import Execution
+from fleet.worker.record import nanoseconds
 
 
 def line(execution: Execution, random: Callable[[], float]) -> bytes:
@@ -33,8 +34,8 @@ def line(execution: Execution, random: Callable[[], float]) -> bytes:
         finish.exit_code,
         finish.signal,
         finish.peak_memory_mb,
-        execution.began,
-        finish.seconds,
+        nanoseconds(execution.began),
+        nanoseconds(finish.seconds),
     ]
     return json.dumps(fields).encode() + b"\n"
 
@@ -43,14 +44,17 @@ def _success(execution: Execution) -> bytes:
     """Return the line of a success, in the form of `line`: put together by hand, since most lines are of this kind."""
     task_id, token, *_ = execution.claimed
     result = json.dumps(execution.outcome)
-    ends = f"null, null, null, null, false, false, null, null, null, {execution.began}, {execution.seconds}"
-    return f'[{task_id}, {token}, "done", {result}, {ends}]\n'.encode()
+    began, took = nanoseconds(execution.began), nanoseconds(execution.seconds)
+    return (
+        f'[{task_id}, {token}, "done", {result}, null, null, null, null, false, false, null, null, null, '
+        f"{began}, {took}]\n"
+    ).encode()
 
 
 def finish(text: bytes, now: float) -> Finish:
     """Return the record to write at boot time `now` (seconds) for a line."""
     task_id, token, status, result, error, kind, traceback, retry_in, back, interrupted, *rest = json.loads(text)
-    exit_code, signal, peak_memory_mb, began, seconds = rest
+    exit_code, signal, peak_memory_mb, began, took = rest
     return Finish(
         Fence(task_id, token),
         TaskStatus(status),
@@ -64,6 +68,6 @@ def finish(text: bytes, now: float) -> Finish:
         exit_code=exit_code,
         signal=signal,
         peak_memory_mb=peak_memory_mb,
-        started_seconds_ago=max(0.0, now - began),
-        seconds=seconds,
+        started_seconds_ago=max(0.0, now - began / 1e9),
+        seconds=took / 1e9,
     )
