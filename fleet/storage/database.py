@@ -12,19 +12,20 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
-
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
+from fleet.storage.connections import Source
 from fleet.storage.joining import check_commits, check_kind, refusal
 from fleet.storage.sql import Row, Runner, Statement
 from fleet.storage.wire import Borrowed, Wire, Wires
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
 T = TypeVar("T")
-C = TypeVar("C", Connection, Borrowed)
+C = TypeVar("C", "Connection", Borrowed)
 
 BUSY_WAIT = 10.0
 """Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
@@ -79,6 +80,10 @@ class Dialect(Protocol):
     commits_alone: bool
     """Whether a statement outside a transaction is one by itself, on a connection that nobody else uses."""
 
+    @property
+    def source(self) -> Source | None:
+        """Where connections without SQLAlchemy come from; None where only its engine has any."""
+
 
 class Transaction(Runner):
     """An open transaction: runs statements, and tells its time once it is asked."""
@@ -110,14 +115,21 @@ class Database:
         self._ways = ways
         self._clock = clock
         self._waiting = SystemClock()
-        self._engine = ways.engine()
-        self._wires = Wires(self._engine)
+        self._made_engine: Engine | None = None
+        self._wires = Wires(ways.source or self._engine)
         self._on_wait: Callable[[], None] = _nothing
         self._on_write: Callable[[bool], None] = _ignore
         self._forked_in_transaction = False
         self._known_uuid: Any = None
         self.busy_wait = BUSY_WAIT
         _databases.add(self)
+
+    @property
+    def _engine(self) -> Engine:
+        """SQLAlchemy's engine, made when first wanted."""
+        if self._made_engine is None:
+            self._made_engine = self._ways.engine()
+        return self._made_engine
 
     @property
     def shown(self) -> str:
@@ -239,12 +251,16 @@ class Database:
 
         Errors are those of `write`.
         """
-        with self._connected() as connection:
-            if not self._ways.one_writer:
-                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        with self._unbegun() as connection:
             return self._in_turn(
                 connection, lambda: [Runner(connection).rows(statement) for statement in statements][-1]
             )
+
+    def _unbegun(self) -> Connection | Borrowed:
+        """Return a connection on which every statement commits by itself."""
+        if self._ways.one_writer:
+            return self._wired()
+        return self._connected().execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -307,10 +323,13 @@ class Database:
             uuid = transaction.value(_UUID)
         except Exception as error:
             raise self._not_joined(error) from error
-        if getattr(given, "engine", None) is not self._engine and uuid != self._uuid():
+        if not self._is_own(given) and uuid != self._uuid():
             raise UsageError(f"connection=: it is to another database than {self.shown}")
         check_commits(given)
         return transaction
+
+    def _is_own(self, given: Any) -> bool:
+        return self._made_engine is not None and getattr(given, "engine", None) is self._made_engine
 
     def _not_joined(self, error: Exception) -> Exception:
         if self._ways.is_busy(error):
@@ -381,25 +400,29 @@ class Database:
         """Close the connections to a file that nobody uses at the moment."""
         self._wires.let_go()
         if not self._ways.shares_memory:
-            self._engine.dispose()
+            self._dispose()
 
     def close(self) -> None:
         """Close all connections."""
         self._wires.let_go()
-        self._engine.dispose()
+        self._dispose()
         self._ways.close()
+
+    def _dispose(self) -> None:
+        for each in (self._made_engine, self._ways.source):
+            if each is not None:
+                each.dispose()
 
     # Forks: a connection that crosses a fork can corrupt a SQLite file, so idle ones are closed before it. One that is
     # in use (a transaction of another thread, or a handler's own) cannot be: the child is told, and uses neither.
 
     def _before_fork(self) -> None:
         self._wires.let_go()
-        pool: Any = self._engine.pool
-        in_use = pool.checkedout() if hasattr(pool, "checkedout") else 0
+        pools: list[Any] = [self._ways.source, self._made_engine and self._made_engine.pool]
+        in_use = sum(pool.checkedout() for pool in pools if hasattr(pool, "checkedout"))
         self._child_is_barred = self._ways.shares_memory or in_use > 0
-        idle = pool.checkedin() if hasattr(pool, "checkedin") else 1
-        if idle and not self._child_is_barred:
-            self._engine.dispose()
+        if not self._child_is_barred:
+            self._dispose()
 
     def _after_fork_in_child(self) -> None:
         self._forked_in_transaction = self._child_is_barred
@@ -409,7 +432,8 @@ class Database:
 
 def original(error: BaseException) -> BaseException:
     """Return the driver's error inside SQLAlchemy's."""
-    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    inside = getattr(error, "orig", None)
+    return inside if isinstance(inside, BaseException) else error
 
 
 def _roll_back(connection: Connection | Wire) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from sqlalchemy import Connection, Dialect
-
 from fleet.errors import UsageError
+from fleet.storage.connections import SQLITE, Kind
 
 _KINDS = "give what Fleet.transaction() opened, a SQLAlchemy Connection, or a sqlite3.Connection"
 
@@ -34,13 +33,11 @@ def driver_of(connection: Any) -> Any:
     return connection.connection.dbapi_connection
 
 
-def dialect_of(connection: Any) -> Dialect:
-    """Return SQLAlchemy's dialect for a SQLAlchemy or sqlite3 connection."""
+def dialect_of(connection: Any) -> Kind:
+    """Return the kind of database that a SQLAlchemy or sqlite3 connection is to."""
     if isinstance(connection, sqlite3.Connection):
-        from sqlalchemy.dialects.sqlite import pysqlite
-
-        return pysqlite.dialect()
-    found: Dialect = connection.dialect
+        return SQLITE
+    found: Kind = connection.dialect
     return found
 
 
@@ -53,12 +50,18 @@ def check_kind(given: Any) -> None:
     if isinstance(given, sqlite3.Connection):
         if given.text_factory is not str:
             raise UsageError("connection=: its text_factory is not str: give one that reads text as text")
-    elif not isinstance(given, Connection):
+    elif not _is_sqlalchemys(given):
         raise UsageError(f"connection= of type {type(given).__name__}: {_KINDS}")
     elif given.closed:
         raise UsageError("connection=: it is closed")
     elif not given.in_transaction():
         given.begin()
+
+
+def _is_sqlalchemys(given: Any) -> bool:
+    from sqlalchemy import Connection
+
+    return isinstance(given, Connection)
 
 
 def check_commits(given: Any) -> None:

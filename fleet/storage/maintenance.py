@@ -20,7 +20,7 @@ from fleet.storage.queue.disused import forget_lanes
 from fleet.storage.queue.release import rescue_held
 from fleet.storage.rows import WORKER_COLUMNS, gap_of, process_from_json, process_json, worker_of
 from fleet.storage.sql import Row, Statement, as_time
-from fleet.storage.types import stamp
+from fleet.storage.times import stamp
 
 _COLUMNS = "holder_json, epoch, lease_expires_at, last_pass_at, gap_started_at, gap_ended_at"
 _GET = Statement(f"SELECT {_COLUMNS} FROM maintenance WHERE id = 1")

@@ -13,6 +13,7 @@ from sqlalchemy.exc import NoSuchModuleError
 from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
+from fleet.storage.connections import Source
 from fleet.storage.database import original
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire
@@ -40,6 +41,7 @@ class PostgresqlWays:
     shares_memory = False
     one_writer = False
     commits_alone = False
+    source: Source | None = None
 
     def __init__(self, url: str, read_only: bool = False) -> None:
         self._url = url

@@ -11,18 +11,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.pool import QueuePool, StaticPool
 
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseError
+from fleet.storage.connections import FileConnections, MemoryConnection
 from fleet.storage.database import original
 from fleet.storage.gate import WriterGate
 from fleet.storage.sql import Runner
 from fleet.storage.wire import Wire
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
 
 BUSY_TIMEOUT_MS = 10
 """Alike on every connection. Short: who waits longer comes back to Python, where waiting is fair and seen."""
@@ -53,12 +54,16 @@ class SqliteWays:
         self.commits_alone = path is not None and not read_only
         self._read_only = read_only
         self._acquainting = False
+        self.source = FileConnections(self._connect) if path else MemoryConnection(self._connect)
         self._gate = WriterGate(_beside(self.path, "-lock"), self.path) if self.path and not read_only else None
 
     def engine(self) -> Engine:
-        """Return the engine: a small pool, or the one connection that is the database in memory."""
-        if self.path is None:
-            return create_engine("sqlite://", creator=self._connect, poolclass=StaticPool)
+        """Return an engine: a small pool, or the one connection that is the database in memory."""
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import QueuePool, StaticPool
+
+        if isinstance(self.source, MemoryConnection):
+            return create_engine("sqlite://", creator=self.source.driver, poolclass=StaticPool)
         return create_engine(
             "sqlite://", creator=self._connect, poolclass=QueuePool, pool_size=2, max_overflow=30, pool_timeout=30
         )

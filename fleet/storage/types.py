@@ -9,21 +9,11 @@ from sqlalchemy import BigInteger, Dialect, Integer, String
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from fleet.clock import truncated
+from fleet.storage.times import moment_of, stamp
 
 TIME_PATTERN = "[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9].[0-9][0-9][0-9]Z"
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
-
-
-def stamp(moment: datetime) -> str:
-    """Return the one text form of a time: UTC, milliseconds, fixed width, so that it sorts."""
-    # It cuts what is finer. The offset at its end is always the same six characters.
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-
-
-def moment_of(text: str) -> datetime:
-    """Return the aware UTC time of a stored text."""
-    return datetime.fromisoformat(text)
 
 
 class UtcTime(TypeDecorator[datetime]):

@@ -9,18 +9,18 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Dialect, Engine
+from fleet.storage.connections import Source
 
 
 class Wire:
     """One pooled connection, with those of a SQLAlchemy connection's methods that a transaction needs.
 
     Args:
-        engine: whose pool it comes from.
+        source: where it comes from.
 
     Attributes:
         connection: the pool's proxy, as a SQLAlchemy connection has it.
-        dialect: the engine's.
+        dialect: the kind of database.
         closed: whether it has gone back to the pool.
         info: what is remembered of the connection as long as it lives.
         is_broken: whether it was found to be of no use any more.
@@ -28,10 +28,10 @@ class Wire:
 
     __slots__ = ("_driver", "closed", "connection", "dialect", "info", "is_broken")
 
-    def __init__(self, engine: Engine) -> None:
-        self.connection = engine.raw_connection()
+    def __init__(self, source: Source) -> None:
+        self.connection: Any = source.raw_connection()
         self._driver: Any = self.connection.dbapi_connection
-        self.dialect: Dialect = engine.dialect
+        self.dialect = source.dialect
         self.info: dict[Any, Any] = self.connection.info
         self.closed = self.is_broken = False
 
@@ -62,16 +62,16 @@ class Wire:
 
 
 class Wires:
-    """Idle connections at hand: asking the pool for one, and giving it back, takes as long as a small transaction.
+    """Idle connections at hand: asking the source for one, and giving it back, takes as long as a small transaction.
 
     Args:
-        engine: whose pool they come from.
+        source: where they come from.
     """
 
     MOST_IDLE = 2
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._idle: list[Wire] = []
 
     def take(self) -> Wire:
@@ -79,7 +79,7 @@ class Wires:
         try:
             return self._idle.pop()
         except IndexError:
-            return Wire(self._engine)
+            return Wire(self._source)
 
     def give_back(self, wire: Wire) -> None:
         """Keep a connection, on which no transaction is open, for whoever comes next."""

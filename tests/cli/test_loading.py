@@ -13,7 +13,7 @@ from fleet.cli.main import COMMANDS, app_for
 from fleet.config import locate
 from fleet.wiring import open_storage
 
-HEAVY = {"alembic", "psutil", "tenacity", "rich", "psycopg", "multiprocessing"}
+HEAVY = {"sqlalchemy", "alembic", "psutil", "tenacity", "rich", "psycopg", "asyncio", "multiprocessing"}
 """What no command on a SQLite file needs to be there, and do its work."""
 
 LIGHT = {
@@ -51,7 +51,7 @@ def loaded(module: str, *words: str) -> set[str]:
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_command_loads_no_heavy_library(name: str, path: Path) -> None:
-    """On a SQLite file a command loads neither Alembic nor another driver nor what measures processes."""
+    """On a SQLite file a command loads neither SQLAlchemy nor Alembic nor what measures processes."""
     module, *words = LIGHT[name]
     assert HEAVY & loaded(module, *words, "--db-path", str(path)) == set()
 

@@ -12,7 +12,7 @@ from fleet.domain.limits import Limit
 from fleet.domain.task import NewTask
 from fleet.storage.interfaces import Storage
 from fleet.storage.sql import Runner, Statement
-from fleet.storage.types import stamp
+from fleet.storage.times import stamp
 from tests.storage.samples import (
     all_lanes,
     beat,

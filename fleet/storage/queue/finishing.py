@@ -24,7 +24,7 @@ from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.queue.follow_up import follow_up
 from fleet.storage.queue.limits import KeyGate
 from fleet.storage.sql import Statement, as_time
-from fleet.storage.types import stamp
+from fleet.storage.times import stamp
 
 _MINE = "work_queue.id = f.id AND work_queue.claim_token = f.token AND work_queue.incarnation = :incarnation"
 
