@@ -9,7 +9,7 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +18,7 @@ from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.connections import Source
 from fleet.storage.joining import check_commits, check_kind, refusal
-from fleet.storage.sql import Row, Runner, Statement
+from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Borrowed, Wire, Wires
 
 if TYPE_CHECKING:
@@ -178,12 +178,13 @@ class Database:
         """Whether `add` can be used."""
         return self._ways.commits_alone
 
-    def add(self, statement: Statement, values: Callable[[datetime], Row]) -> int | None:
-        """Run one INSERT that is a durable transaction by itself.
+    def add(self, sql: str, timed: Callable[[datetime], Iterable[Any]], values: Sequence[Any]) -> int | None:
+        """Run one INSERT, in the database's own text, that is a durable transaction by itself.
 
         Args:
-            statement: the INSERT.
-            values: returns its values, given the clock's time.
+            sql: the INSERT; values are bound by place.
+            timed: returns its first values, given the clock's time.
+            values: its further values, none of them a time.
 
         Returns:
             The id of the row that it added; None when it added none.
@@ -197,7 +198,7 @@ class Database:
 
             def attempt() -> int | None:
                 self._ways.press(wire, True)
-                last = runner.inserted(statement, **values(self._clock.now()))
+                last = runner.inserted_by_place(sql, timed(self._clock.now()), values)
                 return last if runner.rowcount else None
 
             return self._in_turn(wire, attempt, True)

@@ -129,16 +129,17 @@ class Runner:
         cursor.close()
         return last
 
-    def inserted_by_place(self, sql: str, shared: Sequence[Any], values: Sequence[Any]) -> int:
+    def inserted_by_place(self, sql: str, timed: Iterable[Any], values: Sequence[Any]) -> int:
         """Run an INSERT in SQLite's own text, all values bound by place; return the id of the last row that it added.
 
         Args:
             sql: the text; the statement is kept compiled, so texts must be few.
-            shared: the first values, times among them.
+            timed: the first values, times among them.
             values: the further values, none of them a time.
         """
         cursor = self._driver.cursor()
-        cursor.execute(sql, [*(stamp(value) if isinstance(value, datetime) else value for value in shared), *values])
+        cursor.execute(sql, [*(stamp(value) if isinstance(value, datetime) else value for value in timed), *values])
+        self.rowcount = cursor.rowcount
         last: int = cursor.lastrowid
         cursor.close()
         return last

@@ -8,6 +8,7 @@ the long way, which sets the next precedent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -16,27 +17,27 @@ from fleet.domain.task import INLINE_PAYLOAD_BYTES, NewTask
 from fleet.storage.database import Database, Transaction
 from fleet.storage.queue.entry import Entry, likeness
 from fleet.storage.queue.inserting import columns_of
-from fleet.storage.sql import Row, Statement
+from fleet.storage.sql import Statement
 
 MOST = 1_000
 
 _AGE = "(SELECT value FROM fleet_meta WHERE name = 'age_ms')"
 _DEFAULTS = """(SELECT json_array(queue, requires_json, max_attempts, timeout_seconds, retry_json)
-    FROM task_handler WHERE name = :task)"""
-_FACTS = Statement(f"SELECT {_AGE} AS age, {_DEFAULTS} AS defaults")
-# Said anew for each task, or by the lane.
+    FROM task_handler WHERE name = {name})"""
+_FACTS = Statement(f"SELECT {_AGE} AS age, {_DEFAULTS.format(name=':task')} AS defaults")
+# Of the lane, or of each task anew.
 _OWN = ("lane_id", "queue", "task", "rank", "created_at", "parent_id")
+_COMPARED = ("lane_id", "queue", "task", "capability_key", "age", "task", "defaults")
 
 
 @lru_cache(maxsize=64)
-def _adding(columns: tuple[str, ...]) -> Statement:
+def _adding(columns: tuple[str, ...]) -> str:
+    """Return SQLite's own text: rank, time, parent and payload, then `columns`, then what is compared, all by place."""
     names = ", ".join((*_OWN, "payload_json", *columns))
-    values = ", ".join((":rank", ":now", ":parent_id", ":payload_json", *(f":{name}" for name in columns)))
-    return Statement(
-        f"""INSERT INTO work_queue ({names}) SELECT lane_id, queue, task, {values} FROM claim_lane
-        WHERE lane_id = :lane_id AND queue = :queue AND task = :task AND capability_key = :capability_key
-            AND assigned_worker = '' AND {_AGE} IS :age AND {_DEFAULTS} IS :defaults"""
-    )
+    values = ", ".join("?" * (4 + len(columns)))
+    return f"""INSERT INTO work_queue ({names}) SELECT lane_id, queue, task, {values} FROM claim_lane
+        WHERE lane_id = ? AND queue = ? AND task = ? AND capability_key = ? AND assigned_worker = ''
+            AND {_AGE} IS ? AND {_DEFAULTS.format(name="?")} IS ?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,13 @@ class _Precedent:
     """How a task's row was made.
 
     Attributes:
-        statement: what adds another.
-        values: what that row had, and of what it was made.
-        priority: the task's.
+        adding: the text that adds another.
+        shared: what all such rows have, and of what they are made.
         age_ms: what waiting was worth.
     """
 
-    statement: Statement
-    values: Row
-    priority: int
+    adding: str
+    shared: tuple[Any, ...]
     age_ms: int
 
 
@@ -79,10 +78,11 @@ class Precedents:
         known = self._known.get((task.priority, likeness(task)))
         if known is None:
             return None
-        own = {**known.values, "parent_id": task.parent_id, "payload_json": payload}
-        return self._database.add(
-            known.statement, lambda now: {**own, "now": now, "rank": rank(known.priority, now, known.age_ms)}
-        )
+
+        def own(now: datetime) -> tuple[Any, ...]:
+            return rank(task.priority, now, known.age_ms), now, task.parent_id, payload
+
+        return self._database.add(known.adding, own, known.shared)
 
     def set(self, transaction: Transaction, task: NewTask) -> None:
         """Remember of what the row of a task is made, if others like it can be added by one statement."""
@@ -91,12 +91,11 @@ class Precedents:
         entry = Entry(transaction, {task.task}, None)
         row = entry.row(task)
         columns = tuple(name for name in columns_of([row]) if name not in _OWN)
-        facts = transaction.record(_FACTS, task=task.task) or {}
+        known = {**row, **(transaction.record(_FACTS, task=task.task) or {})}
+        shared = tuple(known[name] for name in (*columns, *_COMPARED))
         if len(self._known) >= MOST:
             self._known.clear()
-        self._known[task.priority, likeness(task)] = _Precedent(
-            _adding(columns), {**row, **facts}, task.priority, entry.age_ms
-        )
+        self._known[task.priority, likeness(task)] = _Precedent(_adding(columns), shared, entry.age_ms)
 
 
 def _is_plain(task: NewTask) -> bool:
