@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import signal
 import sqlite3
@@ -230,9 +231,10 @@ def test_without_inotify_a_fleet_polls(tmp_path: Path, monkeypatch: pytest.Monke
             assert watch.fileno() is None
 
 
-def test_a_killed_benchmark_leaves_no_process() -> None:
+def test_a_killed_benchmark_leaves_no_process(tmp_path: Path) -> None:
     """Workers that a benchmark started end when it is killed."""
-    bench = subprocess.Popen(command("--without-peers", "idle"), cwd=ROOT, stdout=subprocess.DEVNULL)
+    elsewhere = {**os.environ, "TMPDIR": str(tmp_path)}
+    bench = subprocess.Popen(command("--without-peers", "idle"), cwd=ROOT, stdout=subprocess.DEVNULL, env=elsewhere)
     members: list[psutil.Process] = []
     deadline = time.monotonic() + 60
     while len(members) < 4:  # the supervisor, its keeper and two workers, once the enqueueing commands are gone
