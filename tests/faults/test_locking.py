@@ -209,7 +209,7 @@ def test_a_huge_sweep_lets_everybody_through(site: Site) -> None:
         site.wait_until(lambda: site.ledger.value(left) == 0, "all orphans are rescued")
         ended = "SELECT count(*) FROM work_queue WHERE finished_at < '2021'"
         first = site.ledger.value(ended)
-        site.wait_until(lambda: site.ledger.value(ended) < first, "ended tasks are pruned, batch after batch")
+        site.wait_until(lambda: site.ledger.value(ended) < first - 10_000, "ended tasks are pruned, batch after batch")
     finally:
         over.set()
         writer.join()
