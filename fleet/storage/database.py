@@ -70,9 +70,6 @@ class Dialect(Protocol):
     def after_fork(self) -> None:
         """Forget what the child must not share with its parent."""
 
-    def acquaint(self, engine: Engine) -> None:
-        """Let an engine meet its driver, without the database if the driver can do that."""
-
     shares_memory: bool
     """Whether a forked child would share what it must not."""
     one_writer: bool
@@ -392,10 +389,6 @@ class Database:
         if isinstance(error, FleetError):
             return error
         return self._ways.explain(original(error)) or error
-
-    def acquaint(self) -> None:
-        """Let the engine learn what it asks its driver at the first connection, without the database."""
-        self._ways.acquaint(self._engine)
 
     def close_idle(self) -> None:
         """Close the connections to a file that nobody uses at the moment."""

@@ -104,9 +104,6 @@ class PostgresqlWays:
     def close(self) -> None:
         """Nothing is held besides the engine."""
 
-    def acquaint(self, engine: Engine) -> None:
-        """There is no driver without a server."""
-
     def after_fork(self) -> None:
         """Nothing is shared besides the engine."""
 

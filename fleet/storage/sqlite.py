@@ -53,7 +53,6 @@ class SqliteWays:
         # The one connection to a database in memory may have a transaction of another thread open.
         self.commits_alone = path is not None and not read_only
         self._read_only = read_only
-        self._acquainting = False
         self.source = FileConnections(self._connect) if path else MemoryConnection(self._connect)
         self._gate = WriterGate(_beside(self.path, "-lock"), self.path) if self.path and not read_only else None
 
@@ -68,17 +67,8 @@ class SqliteWays:
             "sqlite://", creator=self._connect, poolclass=QueuePool, pool_size=2, max_overflow=30, pool_timeout=30
         )
 
-    def acquaint(self, engine: Engine) -> None:
-        """Let an engine meet its driver on a database in memory."""
-        self._acquainting = True
-        try:
-            engine.connect().close()
-            engine.dispose()
-        finally:
-            self._acquainting = False
-
     def _connect(self) -> sqlite3.Connection:
-        if self.path is None or self._acquainting:
+        if self.path is None:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA foreign_keys=ON")
             connection.text_factory = _text

@@ -71,7 +71,6 @@ class SqlStorage:
         """
         clock = SystemClock()
         database = cls.database_at(location, clock=clock)
-        database.acquaint()
 
         def open() -> SqlStorage:
             if location.path is not None and not location.path.exists():
