@@ -7,6 +7,7 @@ CPUs, and all at once; the faster of the two counts.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -36,18 +37,26 @@ ON w.worker_id = q.worker AND w.incarnation = q.incarnation
 WHERE q.status = 'running' AND w.status = 'active'
 """
 IMPORTS = """
-import os
-import fleet.cli.worker
-import fleet.storage.store
-import fleet.worker.keeper
-import fleet.worker.loop
-from fleet.loading import load
-load(["benchmarks.tasks"])
+import os, sys
+from importlib import import_module
+for name in sys.argv[1:]:
+    import_module(name)
 os._exit(0)
+"""
+IMPORTABLE = """
+import sys
+from importlib import import_module
+for name in sys.argv[1:]:
+    try:
+        import_module(name)
+    except ImportError:
+        continue
+    print(name)
 """
 NOTE = (
     "Seconds from the start of the command until every worker has begun a task, and the private memory (USS) of a "
-    "worker with that task in hand. Separate interpreters only import the same modules. Medians of {runs} rounds."
+    "worker with that task in hand. Separate interpreters only import the modules that a worker has loaded. Medians of "
+    "{runs} rounds."
 )
 
 
@@ -66,10 +75,11 @@ class Started:
 
 def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     """Measure Fleet, huey's consumer and separate interpreters."""
+    modules = loaded()
     turns: dict[tuple[int, str], Callable[[], Started]] = {}
     for workers in scale.starts:
         turns[workers, FLEET] = partial(fleet, workers)
-        turns[workers, SEPARATE] = partial(separate, workers)
+        turns[workers, SEPARATE] = partial(separate, workers, modules)
         if any(peer.package == "huey" for peer in peers):
             turns[workers, "huey"] = partial(huey, workers)
     found = in_turns(scale.few, turns)
@@ -144,19 +154,31 @@ def huey(workers: int) -> Started:
         return Started((last - began) / 1e9, private)
 
 
-def separate(workers: int) -> Started:
+def loaded() -> list[str]:
+    """Return the modules that a worker has loaded, as far as another process can import them by name."""
+    with folder() as place:
+        database, found = place / "fleet.db", place / "modules"
+        task = ["modules", "--payload", json.dumps({"into": str(found)}), "--db-path", str(database)]
+        run_command(python("-m", "fleet", "enqueue", *task))
+        with running(ours.worker_group(database, "--processes", "4", "--until-empty")) as group:
+            group.wait(PATIENCE)
+        names = found.read_text().split()
+    return run_command(python("-c", IMPORTABLE, *names)).split()
+
+
+def separate(workers: int, modules: Sequence[str]) -> Started:
     """Import the modules in as many separate interpreters, in the faster of two ways."""
     ways = {os.cpu_count() or 1, workers}
-    return Started(min(_imported(workers, at_a_time) for at_a_time in ways if at_a_time <= max(workers, 1)))
+    return Started(min(_imported(workers, at_a_time, modules) for at_a_time in ways if at_a_time <= max(workers, 1)))
 
 
-def _imported(processes: int, at_a_time: int) -> float:
+def _imported(processes: int, at_a_time: int, modules: Sequence[str]) -> float:
     began = time.monotonic()
     waiting: list[subprocess.Popen[bytes]] = []
     for _ in range(processes):
         if len(waiting) == at_a_time:
             _ended(waiting.pop(0))
-        waiting.append(subprocess.Popen(python("-c", IMPORTS), env=environment()))
+        waiting.append(subprocess.Popen(python("-c", IMPORTS, *modules), env=environment()))
     for process in waiting:
         _ended(process)
     return time.monotonic() - began
