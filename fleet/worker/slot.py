@@ -15,10 +15,11 @@ from contextlib import contextmanager
 
 from fleet.domain.execution import Fence
 from fleet.domain.task import MAX_BATCH
-from fleet.worker.record import WORD_BYTES, Cells, Phase, Reading, Running, Word, now_ns
+from fleet.worker.prefetch import BATCH_SECONDS
+from fleet.worker.record import WORD_BYTES, Cells, Phase, Reading, Running, Word, nanoseconds, now_ns
 from fleet.worker.seat import SEAT_WORDS, Seat
 
-LASTING = 50_000_000
+LASTING = nanoseconds(BATCH_SECONDS)
 """Nanoseconds from which on an execution lasts, so that the rest of its batch may be taken from its worker."""
 
 SLOT_WORDS = 256
