@@ -9,7 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fleet.clock import boottime
@@ -76,7 +77,7 @@ class ConcurrentRunner:
         self._loop = LoopThread()
         self._executing: list[Flight] = []
         self._waiting: list[Flight] = []
-        self._ended: queue.SimpleQueue[tuple[Flight, Completion]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[Flight, Completion | Exception]] = queue.SimpleQueue()
         claims.left = self._left
 
     @property
@@ -173,15 +174,27 @@ class ConcurrentRunner:
     # In the threads of executions
 
     def _execute(self, flight: Flight, handler: Handler | None, context: Context, own: OwnTask) -> None:
-        self._end(flight, execute(handler, flight.claimed, context), own)
+        with self._told(flight):
+            self._end(flight, execute(handler, flight.claimed, context), own)
 
     async def _execute_async(self, flight: Flight, handler: Handler, context: Context, own: OwnTask) -> None:
-        self._end(flight, await execute_async(handler, flight.claimed, context), own)
+        with self._told(flight):
+            self._end(flight, await execute_async(handler, flight.claimed, context), own)
 
     def _lost(self, flight: Flight, own: OwnTask) -> None:
         """Give back what another handler has cancelled before it had begun."""
         nothing = Withdrawal(TaskStatus.PENDING, "its coroutine was cancelled before it had begun")
-        self._end(flight, Execution(flight.claimed, nothing, boottime(), 0.0), own)
+        with self._told(flight):
+            self._end(flight, Execution(flight.claimed, nothing, boottime(), 0.0), own)
+
+    @contextmanager
+    def _told(self, flight: Flight) -> Iterator[None]:
+        """Tell the worker's own thread of an error that is no handler's: a task would be executed for ever."""
+        try:
+            yield
+        except Exception as error:
+            self._ended.put((flight, error))
+            self._orders.wake()
 
     def _end(self, flight: Flight, execution: Execution, own: OwnTask) -> None:
         completion = self._claims.completion(execution, own)
@@ -197,6 +210,8 @@ class ConcurrentRunner:
         """Hand over what has ended."""
         while not self._ended.empty():
             flight, completion = self._ended.get()
+            if isinstance(completion, Exception):
+                raise RuntimeError(f"the end of task {flight.claimed.task_id} could not be noted") from completion
             self._executing.remove(flight)
             self._claims.take(completion)
         if not self._executing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import threading
 from collections.abc import Sequence
 
 EXIT_MUTILATED = 71
@@ -24,6 +25,7 @@ class Wholeness:
         self._poll = select.poll()
         for descriptor in descriptors:
             self._poll.register(descriptor, 0)
+        self._looking = threading.Lock()
         self._looked_at = 0.0
 
     def check(self, now: float) -> None:
@@ -35,9 +37,11 @@ class Wholeness:
         Args:
             now: boot time in seconds.
         """
-        if now - self._looked_at < CLOSELY and not any(event & select.POLLNVAL for _, event in self._poll.poll(0)):
-            return
-        self._looked_at = now
+        # One at a time: a poll object refuses a second thread.
+        with self._looking:
+            if now - self._looked_at < CLOSELY and not any(event & select.POLLNVAL for _, event in self._poll.poll(0)):
+                return
+            self._looked_at = now
         for descriptor, file in self._files:
             if _identity(descriptor) != file:
                 _log.error("the task closed descriptors that its worker needs: this process ends")

@@ -23,6 +23,7 @@ from sqlalchemy import text
 from fleet import Cancel, Fail, Fleet, Retry, Snooze, Stopped
 from fleet.errors import UsageError
 from fleet.storage.database import Database
+from fleet.worker.claims import Claims
 from fleet.worker.context import Context
 from tests.processes.recording import record
 
@@ -68,6 +69,17 @@ def hold_interpreter(ctx: Context, seconds: float) -> dict[str, Any]:
     return found
 
 
+def _main_thread_writes() -> bool:
+    """Return whether the worker's own thread is inside a transaction that has the write lock."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        if frame.f_code is Database._once.__code__:
+            wire = frame.f_locals["connection"]
+            return bool(wire.connection.dbapi_connection.in_transaction)
+        frame = frame.f_back
+    return False
+
+
 @app.task()
 def hold_up_writers(ctx: Context, seconds: float) -> dict[str, Any]:
     """Take the interpreter lock at a moment when the worker's own thread is writing; then as `hold_interpreter`.
@@ -75,14 +87,13 @@ def hold_up_writers(ctx: Context, seconds: float) -> dict[str, Any]:
     Where nothing runs beside it nothing is written, and it ends at once.
     """
     found = record(ctx)
-    main = threading.main_thread().ident
+    # Nobody takes the interpreter between the look and the call: this thread gives it only where it sleeps.
+    sys.setswitchinterval(3600)
     while ctx.beside_others:
-        frame = sys._current_frames().get(main or 0)
-        while frame is not None and frame.f_code is not Database._once.__code__:
-            frame = frame.f_back
-        if frame is not None:
+        if _main_thread_writes():
             ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1e6)))
             break
+        time.sleep(0.0001)
     return found
 
 
@@ -128,6 +139,20 @@ def leave(ctx: Context) -> None:
     """Make the worker's process exit, past everything that could catch it."""
     record(ctx)
     os._exit(7)
+
+
+@app.task()
+def spoil(ctx: Context) -> None:
+    """Break what notes how executions end."""
+    record(ctx)
+    del Claims.completion
+
+
+@app.task()
+async def async_spoil(ctx: Context) -> None:
+    """Break what notes how executions end."""
+    record(ctx)
+    del Claims.completion
 
 
 @app.task()
