@@ -14,7 +14,9 @@ from fleet.storage.sqlite import BUSY_TIMEOUT_MS, data_version
 _IN_MODIFY = 0x2
 _IN_NONBLOCK = os.O_NONBLOCK
 _IN_CLOEXEC = os.O_CLOEXEC
-_POLL = 0.02
+_POLL = 0.006
+_SOONEST = 0.0002
+_LATEST = 0.01
 
 
 class SqliteWatch:
@@ -60,10 +62,8 @@ class SqliteWatch:
         if self._inotify is None:
             return _POLL
         silence = boottime() - self._noticed_at
-        if silence < 0.02:
-            return 0.0005
-        # A durable commit shows only after its sync, which a busy disk may hold up.
-        return 0.01 if silence < 2.0 else 5.0
+        # A durable commit shows only after its sync, which a busy disk may hold up: the longer, the more rarely asked.
+        return min(max(_SOONEST, silence / 4), _LATEST) if silence < 2.0 else 5.0
 
     def replaced(self) -> bool:
         """Return whether another file stands at the path."""

@@ -219,15 +219,27 @@ class Keeper:
     # Listening
 
     def _wait(self, seconds: float) -> None:
+        """Wait for messages or commits, at most so long."""
         poll = select.poll()
-        descriptors = [self._supervisor.fileno(), self._workers.fileno(), self._waker.descriptor()]
-        for descriptor in descriptors:
-            if descriptor is not None:
-                poll.register(descriptor, select.POLLIN)
-        poll.poll(max(0.0, seconds) * 1000)
+        told, notices = [self._supervisor.fileno(), self._workers.fileno()], self._waker.descriptor()
+        for descriptor in (*told, *(() if notices is None else (notices,))):
+            poll.register(descriptor, select.POLLIN)
+        ends = boottime() + seconds
+        while True:
+            heard = self._polled(poll, min(ends - boottime(), self._waker.until_asked()))
+            # A notice of a commit that does not show yet is no reason for a pass, only for asking again soon.
+            if self._waker.notices() or boottime() >= ends or any(descriptor in told for descriptor in heard):
+                break
         self._told.hear_supervisor()
         for in_vain in self._told.hear_workers():
             self._waker.idle_notice(in_vain)
+
+    def _polled(self, poll: select.poll, seconds: float) -> list[int]:
+        """Return which descriptors are ready, after so many seconds at most; a poll waits for whole milliseconds."""
+        if 0 < seconds < 0.001:
+            self._clock.sleep(seconds)
+            seconds = 0.0
+        return [descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)]
 
     def _end(self) -> int:
         """Write what is left and mark the group ended; without a supervisor, leave at once: workers beat alone."""

@@ -30,15 +30,15 @@ class LearnedLanes:
         """The ids of the lanes served."""
         return tuple(lane.lane_id for lane in self._served)
 
-    def learn(self, queue: WorkQueue, newest: int | None = None) -> None:
-        """Read the lanes made since the last time.
+    def learn(self, queue: WorkQueue, newest: int | None = None) -> bool:
+        """Read the lanes made since the last time; return whether there are any.
 
         Args:
             queue: where they are.
             newest: the newest lane's id, if known: nothing is read when it is not new.
         """
         if newest is not None and newest <= self._newest:
-            return
+            return False
         new = queue.lanes(self._newest)
         if new:
             self._newest = new[-1].lane_id
@@ -46,6 +46,7 @@ class LearnedLanes:
             self._served += served
             self._requires.update((lane.lane_id, lane.requires) for lane in served)
             self._tiers = tiers(self._served, self._offer, random.random)
+        return bool(new)
 
     def requires(self, lane_id: int) -> Mapping[str, float]:
         """Return what a lane's tasks need; nothing for a lane that is not served."""

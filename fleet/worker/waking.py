@@ -39,6 +39,8 @@ class Waker:
         self._pause = 0.0
         self._looked_at = float("-inf")
         self._due_at: float | None = None
+        self._changed = False
+        self._asked_at = float("-inf")
         self.saw_change = False
 
     def descriptor(self) -> int | None:
@@ -55,6 +57,22 @@ class Waker:
         self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE) if in_vain else 0.0
         self._look_at = min(self._look_at, self._looked_at + self._pause)
 
+    def until_asked(self) -> float:
+        """Return seconds until the watch wants to be asked by `notices`; it is not asked while nobody is idle."""
+        if not self._watching:
+            return float("inf")
+        return max(0.0, self._asked_at + self._watch.poll_interval() - boottime())
+
+    def notices(self) -> bool:
+        """Ask the watch, where it has told of something or wants to be asked: has something been committed?
+
+        Cheap, unlike a pass, which looks at the queue when this was true.
+        """
+        if self._watching and (self._watch.fileno() is not None or self.until_asked() <= 0):
+            self._asked_at = boottime()
+            self._changed = self._watch.changed() or self._changed
+        return self._changed
+
     def run_once(self) -> float:
         """Wake as many idle workers as there is work for; return seconds until the next pass at the latest."""
         idle = [number for number, slot in enumerate(self._board.slots) if slot.idle]
@@ -66,35 +84,38 @@ class Waker:
         if now - self._looked_at < BETWEEN_LOOKS:
             return BETWEEN_LOOKS
         # The baseline is taken before the look: what is committed after it shows as a change.
-        changed = self._changed(now)
+        changed, self._changed = self.notices(), False
         self.saw_change = self.saw_change or changed
         waited = self._lanes.has_preferring and now - self._looked_at >= WHILE_BUSY
         if changed or self._is_due(now) or waited or now >= self._look_at:
             self._look_at = float("inf")
             self._looked_at = now
             self._look(idle)
-        wait = min(self._watch.poll_interval(), self._until_due(), max(BETWEEN_LOOKS, self._look_at - boottime()))
+        wait = min(self._until_due(), max(BETWEEN_LOOKS, self._look_at - boottime()))
         return min(wait, WHILE_BUSY) if self._lanes.has_preferring else wait
 
-    def _changed(self, now: float) -> bool:
-        """Return whether something was committed; a watch that polls is asked no more often than it wants to be."""
-        polls = self._watch.fileno() is None
-        if polls and now - self._looked_at < self._watch.poll_interval():
-            return False
-        return self._watch.changed()
-
     def _look(self, idle: list[int]) -> None:
-        self._advance_if_due()
-        self._lanes.learn(self._queue)
-        lanes = self._lanes.to_claim()
-        found = self._queue.claimable(lanes, len(idle)) if lanes else 0
+        # Who can be woken is, before anything else is asked.
+        found = self._claimable(idle)
+        advanced = self._advance_if_due()
+        if (self._lanes.learn(self._queue) or advanced) and found < len(idle):
+            found = self._claimable(idle)
         if not found:
             self._pause = 0.0
-        for number in idle[:found]:
-            self._board.slots[number].idle = 0
-            self._channels.wake(number)
 
-    def _advance_if_due(self) -> None:
+    def _claimable(self, idle: list[int]) -> int:
+        """Wake as many of these workers as there are tasks; return how many."""
+        lanes = self._lanes.to_claim()
+        found = self._queue.claimable(lanes, len(idle)) if lanes else 0
+        for number in idle[:found]:
+            if self._board.slots[number].idle:
+                self._board.slots[number].idle = 0
+                self._channels.wake(number)
+        return found
+
+    def _advance_if_due(self) -> bool:
+        """Do what is due; return whether anything has changed by it."""
+        changed = 0
         due_in = self._queue.next_due_in()
         if due_in is not None and due_in <= 0:
             changed = self._queue.advance() + self._schedules.tick()
@@ -103,6 +124,7 @@ class Waker:
                 # What is due cannot be done, for a reason that its table tells: it is not tried without a pause.
                 due_in = max(due_in, WHILE_BUSY)
         self._due_at = None if due_in is None else boottime() + due_in
+        return changed > 0
 
     def _is_due(self, now: float) -> bool:
         return self._due_at is not None and now >= self._due_at

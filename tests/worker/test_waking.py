@@ -37,10 +37,11 @@ class World:
         self.board.slots[0].idle = 1
         queue = SimpleNamespace(claimable=self._claimable, next_due_in=lambda: self.due_in, advance=self._advance)
         store: Any = SimpleNamespace(queue=queue, schedules=SimpleNamespace(tick=lambda: 0))
-        watch: Any = SimpleNamespace(fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 5.0)
+        self.watch: Any = SimpleNamespace(fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 5.0)
+        self.asked = 0
         lanes: Any = SimpleNamespace(learn=lambda queue: None, to_claim=lambda: ((1, 0, 0),), has_preferring=False)
         channels: Any = SimpleNamespace(wake=self._wake)
-        self.waker = Waker(self.board, channels, store, watch, lanes)
+        self.waker = Waker(self.board, channels, store, self.watch, lanes)
 
     def _claimable(self, lanes: object, limit: int) -> int:
         self.looks.append(self.now)
@@ -51,6 +52,7 @@ class World:
         return 0
 
     def _changed(self) -> bool:
+        self.asked += 1
         changed, self.changed = self.changed, False
         return changed
 
@@ -143,3 +145,46 @@ def test_nobody_listens_while_nobody_is_idle(world: World) -> None:
     world.board.slots[0].idle = 1
     world.waker.run_once()
     assert world.waker.descriptor() == 5
+
+
+def test_a_watch_that_polls_is_asked_as_often_as_it_wants(world: World) -> None:
+    """Without notices of commits the watch is asked at its interval, however often the keeper comes by."""
+    world.watch.fileno = lambda: None
+    world.live(1, in_vain=True)
+    asked = world.asked
+    for _ in range(200):
+        world.now += 0.1
+        assert world.waker.until_asked() <= world.watch.poll_interval()
+        world.waker.notices()
+    assert world.asked - asked == pytest.approx(4, abs=1)
+
+
+@pytest.mark.parametrize("polls", [False, True])
+def test_what_was_noticed_is_looked_at_in_the_next_pass(world: World, polls: bool) -> None:
+    """A commit that shows while the keeper waits is not forgotten before it looks at the queue."""
+    if polls:
+        world.watch.fileno = lambda: None
+    world.live(30, in_vain=True)
+    world.now += 5.5
+    world.waker.run_once()
+    world.board.slots[0].idle = 1
+    world.waker.idle_notice(in_vain=True)
+    world.now += 5.5
+    world.changed = True
+    assert world.waker.notices()
+    looks = len(world.looks)
+    world.now += 0.002
+    assert world.waker.notices()
+    world.waker.run_once()
+    assert len(world.looks) == looks + 1
+    assert world.waker.saw_change
+
+
+def test_nobody_is_asked_while_nobody_is_idle(world: World) -> None:
+    """While all workers are busy commits are none of the keeper's business."""
+    world.board.slots[0].idle = 0
+    world.waker.run_once()
+    world.changed = True
+    assert world.waker.until_asked() == float("inf")
+    assert not world.waker.notices()
+    assert world.asked == 0
