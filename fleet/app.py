@@ -157,10 +157,11 @@ class Fleet:
             return []
         if isinstance(tasks, TasksAlike):
             tasks = Refs().admit_alike(tasks)
-        done = self.storage().queue.enqueue(tasks, transaction=transaction)
+        storage = self.storage
+        done = storage().queue.enqueue(tasks, transaction=transaction)
         if not done.existing:
-            return [TaskHandle(task_id, self.storage) for task_id in done.ids]
-        return [TaskHandle(task_id, self.storage, existed=met) for task_id, met in zip(done.ids, done.met, strict=True)]
+            return [TaskHandle(task_id, storage) for task_id in done.ids]
+        return [TaskHandle(task_id, storage, existed=met) for task_id, met in zip(done.ids, done.met, strict=True)]
 
     def _new_task(self, value: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
         """Return the task that an object describes, its payload checked against the declared function."""

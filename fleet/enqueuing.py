@@ -34,6 +34,8 @@ __all__ = [
 # A Transaction of the storage, a SQLAlchemy connection or a sqlite3 connection: their types stay out of this layer.
 OpenTransaction: TypeAlias = Any
 
+_TEXT_KEYS = frozenset([str])
+
 
 def new_task(name: str, payload: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
     """Return the task to enqueue; inside an executing task, as a child of it.
@@ -87,7 +89,9 @@ def _check_times(name: str, given: Mapping[str, Any]) -> None:
 
 
 def as_payload(name: str, payload: Any) -> dict[str, Any]:
-    """Return a task's payload as a dict with text keys; raise UsageError when it is none."""
+    """Return a task's payload as a dict with text keys, perhaps the very one; raise UsageError when it is none."""
+    if payload.__class__ is dict and _TEXT_KEYS.issuperset(map(type, payload)):
+        return payload
     if not isinstance(payload, Mapping) or not all(isinstance(key, str) for key in payload):
         raise UsageError(f"task {name}: the payload must be an object whose keys are texts: the arguments by name")
     return dict(payload)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from fleet.errors import PayloadError
@@ -17,7 +18,22 @@ MAX_DEPTH = 100
 MAX_INTEGER_DIGITS = 400
 MAX_PATH_CHARACTERS = 80
 
+_TEXT_KEYS = frozenset([str])
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def _made_encoder() -> Callable[[Any], str]:
+    """Return what `_ENCODER.encode` does, without making the C encoder anew for every value where there is one."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _ENCODER.encode
+    default, text_of = _ENCODER.default, json.encoder.encode_basestring_ascii
+    chunks = make(None, default, text_of, None, ":", ",", False, False, False)
+    return lambda value: "".join(chunks(value, 0))
+
+
+compact = _made_encoder()
+"""JSON text as it is stored, of a value that is known to be JSON."""
 
 
 def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
@@ -34,7 +50,7 @@ def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
     text = _plain(value)
     if text is None:
         _check(value, what, "$", 0)
-        text = _ENCODER.encode(value)
+        text = compact(value)
     if len(text) > limit:
         raise PayloadError(f"{what} of {len(text)} bytes: at most {limit} are stored; store a path or a key instead")
     return text
@@ -45,10 +61,10 @@ def _plain(value: Any) -> str | None:
 
     Looking at each part costs several times as much as encoding it, and most payloads are of this kind.
     """
-    if value.__class__ is not dict or not set(map(type, value)) <= {str}:
+    if value.__class__ is not dict or not _TEXT_KEYS.issuperset(map(type, value)):
         return None
     try:
-        text = _ENCODER.encode(value)
+        text = compact(value)
     except (TypeError, ValueError, RecursionError):
         return None
     # Inner objects may have keys that are no texts; escapes may stand for NUL or a lone surrogate.

@@ -58,7 +58,7 @@ def _values(states: Iterable[str]) -> str:
 
 def _status(states: tuple[str, ...], default: str | None = None, name: str = "status") -> Column[Any]:
     column: Column[Any] = Column(name, String, nullable=False, server_default=default)
-    column.info["check"] = f"{name} IN ({_values(states)})"
+    column.info["check"] = " OR ".join(f"{name} = '{state}'" for state in states)
     return column
 
 
@@ -185,7 +185,7 @@ work_queue = _table(
     CheckConstraint("attempt >= 0 AND interruptions >= 0 AND claim_token >= 0", name="counts"),
     CheckConstraint("max_attempts >= 1", name="max_attempts"),
     CheckConstraint("timeout_seconds IS NULL OR timeout_seconds > 0", name="timeout"),
-    CheckConstraint("dedupe_scope IS NULL OR dedupe_scope IN ('open', 'waiting')", name="dedupe_scope"),
+    CheckConstraint("dedupe_scope IS NULL OR dedupe_scope = 'open' OR dedupe_scope = 'waiting'", name="dedupe_scope"),
     CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress"),
     CheckConstraint("status <> 'running' OR (worker IS NOT NULL AND incarnation IS NOT NULL)", name="holder"),
     CheckConstraint("status <> 'scheduled' OR available_at IS NOT NULL", name="scheduled"),

@@ -61,7 +61,7 @@ def _values(states: Iterable[str]) -> str:
 
 def _status(states: tuple[str, ...], default: str | None = None, name: str = "status") -> Column[Any]:
     column: Column[Any] = Column(name, String, nullable=False, server_default=default)
-    column.info["check"] = f"{name} IN ({_values(states)})"
+    column.info["check"] = " OR ".join(f"{name} = '{state}'" for state in states)
     return column
 
 

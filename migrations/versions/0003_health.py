@@ -53,7 +53,7 @@ metadata = MetaData(
 
 def _status(states: tuple[str, ...], default: str | None = None, name: str = "status") -> Column[Any]:
     column: Column[Any] = Column(name, String, nullable=False, server_default=default)
-    column.info["check"] = f"{name} IN ({', '.join(repr(state) for state in states)})"
+    column.info["check"] = " OR ".join(f"{name} = '{state}'" for state in states)
     return column
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.jsontext import MAX_BYTES, MAX_DEPTH, decode, decode_object, encode, printable
+from fleet.domain.jsontext import MAX_BYTES, MAX_DEPTH, compact, decode, decode_object, encode, printable
 from fleet.errors import PayloadError
 
 letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
@@ -28,6 +28,20 @@ def nested(depth: int) -> object:
 def test_what_is_stored_reads_back(value: object) -> None:
     """Every JSON value survives being stored and read."""
     assert decode(encode(value, "payload"), "payload") == value
+
+
+@given(values)
+def test_the_short_way_to_text_writes_the_same(value: object) -> None:
+    """What is encoded by the C encoder itself is what the standard library's encoder makes of it."""
+    assert compact(value) == json.JSONEncoder(separators=(",", ":")).encode(value)
+
+
+def test_what_contains_itself_is_refused() -> None:
+    """An object within itself is told as one that is too deep."""
+    value: dict[str, object] = {}
+    value["a"] = value
+    with pytest.raises(PayloadError, match="nested deeper than 100 levels"):
+        encode(value, "payload")
 
 
 @given(values)
