@@ -15,6 +15,7 @@ from fleet.worker.executor import execute, reap_leftovers
 from fleet.worker.handlers import Handler, terms_of, timeout_of
 from fleet.worker.orders import Orders
 from fleet.worker.outbox import line
+from fleet.worker.own_task import OwnTask
 from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
 from fleet.worker.protocol import Link
 from fleet.worker.record import nanoseconds, now_ns
@@ -55,6 +56,8 @@ class BatchRunner:
         self._claims = claims
         self._orders = orders
         self._handlers = handlers
+        self._graces = {name: nanoseconds(handler.time_to_end) for name, handler in handlers.items()}
+        self._own: OwnTask | None = None
         self._prefetch = prefetch
         self._orphanhood = Orphanhood(beat_alone)
         self._wholeness = wholeness
@@ -90,32 +93,32 @@ class BatchRunner:
     def _execute(self, position: int, claimed: ClaimedTask, is_last: bool) -> bool:
         handler = self._handlers.get(claimed.task)
         timeout = timeout_of(claimed, handler)
-        if not self._slot.begin(
-            position,
-            started=now_ns(),
-            **terms_of(claimed, handler),
-            grace=nanoseconds(handler.time_to_end if handler else 0.0),
-        ):
+        grace = self._graces.get(claimed.task, 0)
+        if not self._slot.begin(position, now_ns(), *terms_of(claimed, timeout), grace):
             return False
         if self._orders.alone:
             self.supervisor_gone()
-        seat = self._slot.seats[0]
-        own = self._claims.own_task(claimed)
-        context = Context(
-            claimed, lambda: self._orders.stop_reason(seat), own, timeout, lambda: self._orders.stop(seat)
-        )
-        execution = execute(handler, claimed, context)
+        self._own = None
+        execution = execute(handler, claimed, lambda: self._context(claimed, timeout))
         # While the record still says that it executes: whatever broke this process is charged.
         self._ended_at = execution.began + execution.seconds
         self._wholeness.check(self._ended_at)
-        self._slot.end_of_execution()
+        self._slot.end_of_execution(nanoseconds(self._ended_at))
         self._orphanhood.end()
         if is_last or self._ended_at - self._reaped_at > BATCH_SECONDS:
             self._reaped_at = self._ended_at
             reap_leftovers()
         self._prefetch.learn(execution.seconds)
-        self._unrecorded = self._claims.take(self._claims.completion(execution, own))
+        self._unrecorded = self._claims.take(self._claims.completion(execution, self._own))
         return True
+
+    def _context(self, claimed: ClaimedTask, timeout: float | None) -> Context:
+        """Return what a handler that wants it is given of its execution."""
+        seat = self._slot.seats[0]
+        self._own = self._claims.own_task(claimed)
+        return Context(
+            claimed, lambda: self._orders.stop_reason(seat), self._own, timeout, lambda: self._orders.stop(seat)
+        )
 
     def _put_aside(self) -> bool:
         """Note how the last task ended, or record all so far if the batch lasts; False when its rest is not ours."""

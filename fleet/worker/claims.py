@@ -140,10 +140,12 @@ class Claims:
 
     def _account(self, executed: Sequence[Execution], accepted: frozenset[Fence]) -> None:
         self.recorded += len(executed)
-        taken = self._slot.taken
+        # Each execution has a fence of its own.
+        taken = len(executed) if len(accepted) == len(executed) else self._slot.taken
+        done = 0
         for position, execution in enumerate(executed):
             claimed = execution.claimed
-            if claimed.fence not in accepted and position >= taken:
+            if position >= taken and claimed.fence not in accepted:
                 _log.warning(
                     "claim %d of task %d was lost: its result is dropped",
                     claimed.claim_token,
@@ -151,22 +153,24 @@ class Claims:
                     extra={"task_id": claimed.task_id},
                 )
                 continue
-            self._count(execution)
+            done += self._count(execution)
+        if done:
+            self._slot.done += done
 
-    def _count(self, execution: Execution) -> None:
+    def _count(self, execution: Execution) -> bool:
+        """Count an execution, and tell of its failure; return whether it is a success, which is left to the caller."""
         self.tally.add(execution)
         if isinstance(execution.outcome, Failure):
             self._slot.failed += 1
             _tell_failure(execution.claimed, execution.outcome)
-        elif execution.succeeded:
-            self._slot.done += 1
+        return execution.succeeded
 
-    def completion(self, execution: Execution, own: OwnTask) -> Completion:
+    def completion(self, execution: Execution, own: OwnTask | None) -> Completion:
         """Close the transaction that a handler left open, if it did: a success is recorded in it, or it is undone.
 
         Called in the handler's own thread, which is the transaction's.
         """
-        if not own.has_transaction:
+        if own is None or not own.has_transaction:
             return Completion(execution)
         if not execution.succeeded:
             own.roll_back()
@@ -190,7 +194,7 @@ class Claims:
         if self._slot.is_concurrent:
             self._slot.free_seats([execution.claimed.fence])
         if completion.accepted:
-            self._count(execution)
+            self._slot.done += self._count(execution)
         else:
             task_id = execution.claimed.task_id
             _log.warning("claim of task %d was lost: its result and its transaction are dropped", task_id)

@@ -138,11 +138,7 @@ class ConcurrentRunner:
     def _start(self, flight: Flight) -> None:
         claimed, handler = flight.claimed, self._handlers.get(flight.claimed.task)
         timeout = timeout_of(claimed, handler)
-        flight.seat.begin(
-            started=now_ns(),
-            **terms_of(claimed, handler),
-            grace=nanoseconds(GRACE),
-        )
+        flight.seat.begin(now_ns(), *terms_of(claimed, timeout), grace=nanoseconds(GRACE))
         is_async = handler is not None and handler.is_async
         own = self._claims.own_task(claimed, shares_thread=is_async)
         seat = flight.seat
@@ -175,7 +171,7 @@ class ConcurrentRunner:
 
     def _execute(self, flight: Flight, handler: Handler | None, context: Context, own: OwnTask) -> None:
         with self._told(flight):
-            self._end(flight, execute(handler, flight.claimed, context), own)
+            self._end(flight, execute(handler, flight.claimed, lambda: context), own)
 
     async def _execute_async(self, flight: Flight, handler: Handler, context: Context, own: OwnTask) -> None:
         with self._told(flight):

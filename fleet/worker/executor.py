@@ -63,17 +63,17 @@ class Execution(NamedTuple):
         return execution.done(self.claimed, self.outcome, self.seconds, ago)
 
 
-def execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Execution:
+def execute(handler: Handler | None, claimed: ClaimedTask, context: Callable[[], Context]) -> Execution:
     """Execute a claimed task once; whatever its handler raises becomes a failure, never the worker's end.
 
     Args:
         handler: what executes it; None when this worker has none of that name.
         claimed: the task.
-        context: for handlers that want it.
+        context: makes what handlers are given that want it; not called for others, unless they fail.
     """
     worker = os.getpid()
     if handler is not None and handler.is_async:
-        execution = _execute_in_loop(handler, claimed, context)
+        execution = _execute_in_loop(handler, claimed, context())
     else:
         execution = _execute(handler, claimed, context)
     if os.getpid() != worker:
@@ -91,7 +91,7 @@ def _execute_in_loop(handler: Handler, claimed: ClaimedTask, context: Context) -
         return Execution(claimed, _failure(handler, {}, error), began, boottime() - began)
 
 
-def _execute(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Execution:
+def _execute(handler: Handler | None, claimed: ClaimedTask, context: Callable[[], Context]) -> Execution:
     began = boottime()
     with executing(claimed.task_id):
         outcome = _outcome(handler, claimed, context)
@@ -107,9 +107,10 @@ async def execute_async(handler: Handler, claimed: ClaimedTask, context: Context
     return Execution(claimed, outcome, began, boottime() - began)
 
 
-def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) -> Outcome:
+def _outcome(handler: Handler | None, claimed: ClaimedTask, make: Callable[[], Context]) -> Outcome:
     if handler is None:
         return Failure("unknown_handler", f"this worker has no handler {claimed.task}", final=True)
+    context = make() if handler.wants_context else None
     arguments = _arguments(handler, claimed, context)
     if isinstance(arguments, Failure):
         return arguments
@@ -117,7 +118,7 @@ def _outcome(handler: Handler | None, claimed: ClaimedTask, context: Context) ->
         value = handler.function(**arguments)
     except BaseException as error:
         # KeyboardInterrupt and SystemExit too: a handler that calls sys.exit() has failed, its worker has not.
-        return _raised(handler, arguments, error, context)
+        return _raised(handler, arguments, error, context or make())
     return _encoded(value)
 
 
@@ -129,7 +130,7 @@ async def _awaited(handler: Handler, arguments: dict[str, Any], context: Context
     return _encoded(value)
 
 
-def _arguments(handler: Handler, claimed: ClaimedTask, context: Context) -> dict[str, Any] | Failure:
+def _arguments(handler: Handler, claimed: ClaimedTask, context: Context | None) -> dict[str, Any] | Failure:
     try:
         arguments = {} if claimed.payload_json == "{}" else decode_object(claimed.payload_json, "payload")
     except PayloadError as error:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 
 from fleet.domain.execution import Fence, Finish
+from fleet.domain.jsontext import compact
 from fleet.domain.task import TaskStatus
 from fleet.worker.executor import Execution
 from fleet.worker.record import nanoseconds
@@ -43,7 +44,7 @@ def line(execution: Execution, random: Callable[[], float]) -> bytes:
 def _success(execution: Execution) -> bytes:
     """Return the line of a success, in the form of `line`: put together by hand, since most lines are of this kind."""
     task_id, token, *_ = execution.claimed
-    result = json.dumps(execution.outcome)
+    result = "null" if execution.outcome is None else compact(execution.outcome)
     began, took = nanoseconds(execution.began), nanoseconds(execution.seconds)
     return (
         f'[{task_id}, {token}, "done", {result}, null, null, null, null, false, false, null, null, null, '

@@ -17,7 +17,7 @@ from fleet.domain.execution import Fence
 from fleet.domain.task import MAX_BATCH
 from fleet.worker.prefetch import BATCH_SECONDS
 from fleet.worker.record import WORD_BYTES, Cells, Phase, Reading, Running, Word, nanoseconds, now_ns
-from fleet.worker.seat import SEAT_WORDS, Seat
+from fleet.worker.seat import SEAT_WORDS, Seat, SeatState
 
 LASTING = nanoseconds(BATCH_SECONDS)
 """Nanoseconds from which on an execution lasts, so that the rest of its batch may be taken from its worker."""
@@ -205,10 +205,12 @@ class Slot(Cells):
         cells[base + _PULSE] = started
         cells[base + _PHASE] = Phase.EXECUTING
 
-    def end_of_execution(self) -> None:
-        """Say that what was begun is over, and is being recorded."""
-        self.seats[0].end()
-        self.enters(Phase.RECORDING)
+    def end_of_execution(self, now: int) -> None:
+        """Say that what was begun is over at this moment, and is being recorded."""
+        seat, cells, base = self.seats[0], self.cells, self.base
+        seat.cells[seat.base] = SeatState.ENDED
+        cells[base + _PULSE] = now
+        cells[base + _PHASE] = Phase.RECORDING
 
     def put_out(self, line: bytes) -> bool:
         """Note how a task of the batch ended, for the keeper to record should the next one last; False when full.

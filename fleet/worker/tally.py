@@ -27,14 +27,18 @@ class Tally:
 
     def add(self, execution: Execution) -> None:
         """Count one execution."""
-        claimed = execution.claimed
-        row = self._rows.setdefault((claimed.queue, claimed.task), _Row())
-        if execution.failed:
-            row.failed += 1
-        elif execution.succeeded:
+        claimed, seconds = execution.claimed, execution.seconds
+        key = (claimed.queue, claimed.task)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = _Row()
+        if execution.succeeded:
             row.done += 1
-        row.busy_seconds += execution.seconds
-        row.max_seconds = max(row.max_seconds, execution.seconds)
+        elif execution.failed:
+            row.failed += 1
+        row.busy_seconds += seconds
+        if seconds > row.max_seconds:
+            row.max_seconds = seconds
 
     def take(self) -> list[list[Any]]:
         """Return some of the rows as JSON values, and forget them; empty when there are none."""

@@ -60,7 +60,7 @@ def test_a_cancel_does_not_reach_the_next_task(slot: Slot) -> None:
     """A handler that ended in time takes its request with it: the next task of its worker is not killed for it."""
     slot.cancel(Fence(7, 3))
     late = slot.seats[0].cancel_at + nanoseconds(2 * CANCEL_GRACE)
-    slot.end_of_execution()
+    slot.end_of_execution(now_ns())
     assert judge(slot, late) is None
     assert slot.begin(1, started=late, timeout=0, retry_in=0)
     assert judge(slot, late + MOMENT) is None

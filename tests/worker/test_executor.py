@@ -42,7 +42,7 @@ def run(function: Callable[..., Any] | None, task: ClaimedTask | None = None, *,
     """Execute a task by a function; None: by nobody."""
     task = task or claimed()
     handler = Handler("t", function, HandlerDefaults("t"), is_async=is_async) if function else None
-    return execute(handler, task, Context(task, lambda: None, None))  # type: ignore[arg-type]
+    return execute(handler, task, lambda: Context(task, lambda: None, None))  # type: ignore[arg-type]
 
 
 def raising(error: BaseException) -> Callable[[], None]:

@@ -11,6 +11,7 @@ from fleet.storage.interfaces import Storage
 from fleet.worker import glances
 from fleet.worker.board import Board
 from fleet.worker.glances import BETWEEN_GLANCES, WHILE_EXECUTING, Glances
+from fleet.worker.record import now_ns
 from fleet.worker.settings import WorkerSettings
 from fleet.worker.slot import Slot
 from tests.storage.samples import claim_one, enqueue_one, join
@@ -91,7 +92,7 @@ def test_cancels_are_looked_for_once_a_second(group: Group, later: float, told: 
 def test_nothing_is_read_while_nobody_executes(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that executes nothing has nothing to cancel, and does not wake up to look."""
     for slot in group.board.slots:
-        slot.end_of_execution()
+        slot.end_of_execution(now_ns())
     monkeypatch.setattr(type(group.store.queue), "cancel_requests", None)
     assert group.glances.notice_cancels() == float("inf")
 

@@ -68,7 +68,7 @@ class Bench:
     def execute(self, **payload: Any) -> Execution:
         """Execute a payload as a worker does."""
         handler = Handler(SHELL_TASK, self.shell.run, HandlerDefaults(SHELL_TASK), wants_context=True)
-        return execute(handler, claimed(json.dumps(payload)), self.context())
+        return execute(handler, claimed(json.dumps(payload)), self.context)
 
     def order(self, reason: StopReason, within: float = GRACE) -> None:
         """Order the end of what runs, which is ended from outside in so many seconds."""

@@ -54,10 +54,7 @@ def timeout_of(claimed: ClaimedTask, handler: Handler | None) -> float | None:
     return claimed.timeout_seconds
 
 
-def terms_of(claimed: ClaimedTask, handler: Handler | None) -> dict[str, int]:
+def terms_of(claimed: ClaimedTask, timeout: float | None) -> tuple[int, int]:
     """Return what a seat is told when an execution begins, in nanoseconds: its timeout, and the retry after a death."""
     retry_in = retry_after_death(claimed, random.random)
-    return {
-        "timeout": nanoseconds(timeout_of(claimed, handler) or 0.0),
-        "retry_in": -1 if retry_in is None else nanoseconds(retry_in),
-    }
+    return nanoseconds(timeout) if timeout else 0, -1 if retry_in is None else nanoseconds(retry_in)
