@@ -7,7 +7,7 @@ columns that Fleet writes. Both: WAL, synchronous=NORMAL, and sqlite3's own busy
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -62,7 +62,8 @@ def connect(database: Path) -> sqlite3.Connection:
     return connection
 
 
-def _loop(database: Path, statements: Statements, worker: int, perform: Performed) -> None:
+def loop(database: Path, statements: Statements, worker: int, perform: Callable[[int], object]) -> None:
+    """Do tasks until there are none; each is performed by its number."""
     connection = connect(database)
     held: tuple[int, int] | None = None
     while True:
@@ -78,7 +79,19 @@ def _loop(database: Path, statements: Statements, worker: int, perform: Performe
 
 
 def _raced(database: Path, statements: Statements, workers: int, seconds: float) -> Sequence[Performed]:
-    return processes(lambda worker, perform: _loop(database, statements, worker, perform), workers, seconds)
+    return processes(lambda worker, perform: loop(database, statements, worker, perform), workers, seconds)
+
+
+def fill_bare(database: Path, tasks: int) -> int:
+    """Make F1's database with so many tasks; return its size in bytes before they came."""
+    with closing(connect(database)) as connection:
+        for statement in BARE_SCHEMA:
+            connection.execute(statement)
+        empty = file_bytes(database)
+        connection.execute("BEGIN")
+        connection.executemany(BARE_INSERT, (("{}",) for _ in range(tasks)))
+        connection.execute("COMMIT")
+    return empty
 
 
 class BareFloor:
@@ -91,13 +104,7 @@ class BareFloor:
     def run(self, folder: Path, tasks: int, workers: int, seconds: float) -> Run:
         """Do the tasks."""
         database = folder / "bare.db"
-        with closing(connect(database)) as connection:
-            for statement in BARE_SCHEMA:
-                connection.execute(statement)
-            empty = file_bytes(database)
-            connection.execute("BEGIN")
-            connection.executemany(BARE_INSERT, (("{}",) for _ in range(tasks)))
-            connection.execute("COMMIT")
+        empty = fill_bare(database, tasks)
         performed = _raced(database, BARE, workers, seconds)
         once_each(performed, tasks)
         done = count(database, "SELECT count(*) FROM task WHERE status = 'done' AND result IS NOT NULL")

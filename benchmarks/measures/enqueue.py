@@ -36,6 +36,7 @@ UNFINISHED = "SELECT count(*) FROM work_queue WHERE status IN ('pending', 'runni
 PAUSE = 0.005
 
 Encode: TypeAlias = Callable[[object], str]
+Measured: TypeAlias = Callable[[Callable[[], object]], float]
 
 
 def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
@@ -83,14 +84,14 @@ def _in_folder(action: Callable[[Path, int], float], rows: int) -> float:
         return rows / action(place, rows)
 
 
-def enqueue_many(place: Path, rows: int) -> float:
+def enqueue_many(place: Path, rows: int, measured: Measured = elapsed) -> float:
     """Return the seconds in which Fleet enqueues many."""
     database = place / "fleet.db"
     ours.created(database)
     app = Fleet(database)
     app.enqueue("warm")
     payloads = [{"n": n} for n in range(rows)]
-    seconds = elapsed(lambda: app.enqueue_many("work", payloads))
+    seconds = measured(lambda: app.enqueue_many("work", payloads))
     app.close()
     found = count(database, "SELECT count(*) FROM work_queue WHERE task = 'work'")
     if found != rows:
@@ -110,10 +111,10 @@ def into_bare(statements: int, encode: Encode | None, place: Path, rows: int) ->
     with closing(_durable(place / "bare.db")) as connection:
         for statement in BARE_SCHEMA[:statements]:
             connection.execute(statement)
-        return _executemany(connection, BARE_INSERT, [() for _ in range(rows)], encode)
+        return _executemany(connection, BARE_INSERT, [() for _ in range(rows)], encode, elapsed)
 
 
-def into_ours(encode: Encode | None, place: Path, rows: int) -> float:
+def into_ours(encode: Encode | None, place: Path, rows: int, measured: Measured = elapsed) -> float:
     """Return the seconds in which `executemany` writes the very rows that Fleet wrote; `encode` as in `into_bare`."""
     enqueue_many(place, rows)
     with closing(_durable(place / "fleet.db")) as connection:
@@ -132,7 +133,7 @@ def into_ours(encode: Encode | None, place: Path, rows: int) -> float:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         columns = ", ".join(["payload_json", *(names[place] for place in kept)])
         statement = f"INSERT INTO work_queue ({columns}) VALUES ({', '.join('?' * (1 + len(kept)))})"
-        return _executemany(connection, statement, values, encode)
+        return _executemany(connection, statement, values, encode, measured)
 
 
 def _durable(database: Path) -> sqlite3.Connection:
@@ -143,7 +144,11 @@ def _durable(database: Path) -> sqlite3.Connection:
 
 
 def _executemany(
-    connection: sqlite3.Connection, statement: str, others: Sequence[tuple[object, ...]], encode: Encode | None
+    connection: sqlite3.Connection,
+    statement: str,
+    others: Sequence[tuple[object, ...]],
+    encode: Encode | None,
+    measured: Measured,
 ) -> float:
     """Return the seconds in which rows are inserted whose first value is a payload, and the others these."""
     made = encode or json.dumps
@@ -156,13 +161,13 @@ def _executemany(
         connection.executemany(statement, rows)
         connection.execute("COMMIT")
 
-    return elapsed(write)
+    return measured(write)
 
 
 def _single(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     # huey's ways differ in what its consumer does, not in a durable enqueue.
     asked = {peer.name: peer.enqueuer for peer in peers if peer.name != "huey, as shipped"}
-    ways: dict[str, Callable[[Path], AbstractContextManager[Enqueue]]] = {"Fleet: enqueue": _ours, RAW: _raw, **asked}
+    ways: dict[str, Callable[[Path], AbstractContextManager[Enqueue]]] = {"Fleet: enqueue": _ours, RAW: raw, **asked}
     found = in_turns(scale.runs, {name: partial(_one_by_one, way, scale.singles) for name, way in ways.items()})
     times = {name: Series(tuple(values)) for name, values in found.items()}
     mine = times["Fleet: enqueue"]
@@ -186,7 +191,8 @@ def _ours(place: Path) -> Iterator[Enqueue]:
 
 
 @contextmanager
-def _raw(place: Path) -> Iterator[Enqueue]:
+def raw(place: Path) -> Iterator[Enqueue]:
+    """Give what inserts a row into F1's table, durably."""
     with closing(_durable(place / "bare.db")) as connection:
         for statement in BARE_SCHEMA:
             connection.execute(statement)

@@ -70,9 +70,9 @@ def _live(tasks: int, prefetch: int | None) -> dict[str, float]:
         ours.created(database)
         ours.fill(database, tasks, 0.0)
         _SPENT.update(database=0.0, sqlite=0.0)
-        with _taken_apart(), _no_logs():
+        with _taken_apart(), no_logs():
             began = time.process_time()
-            _worker(database, prefetch).live()
+            worker(database, prefetch).live()
             total = time.process_time() - began
         ours.check(database, tasks)
     database_time, sqlite_time = _SPENT["database"], _SPENT["sqlite"]
@@ -88,7 +88,8 @@ def _alone(floor: BareFloor | SchemaFloor, tasks: int) -> float:
         return 1e6 / floor.run(place, tasks, 1, 0.0).rate
 
 
-def _worker(database: Path, prefetch: int | None) -> Worker:
+def worker(database: Path, prefetch: int | None) -> Worker:
+    """Return a worker that lives in this process until nothing is left to do; None for the prefetch that adapts."""
     settings = WorkerSettings(group_id="layers", worker_id="layers", prefetch=prefetch, until_empty=True)
     board = Board(1)
     channels = Channels.open(board.fd, 1)
@@ -128,7 +129,7 @@ def _counted(function: Callable[..., Any], layer: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def _no_logs() -> Iterator[None]:
+def no_logs() -> Iterator[None]:
     logging.disable(logging.WARNING)
     try:
         yield

@@ -1,0 +1,161 @@
+"""Whether what is fast has stayed fast: ratios of processor time within one run, for the checks of every change.
+
+Each figure is the processor time of one process with nobody beside it, over that of a raw loop, or of another command,
+in the same rounds: what else the machine does takes part in both. The bounds are half as much again as what was
+measured when they were set, so that noise does not reach them and a lost fast path does.
+
+    python -m benchmarks.guard
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from benchmarks import floors, ours
+from benchmarks.compare import Series, in_turns
+from benchmarks.measures import enqueue, layers
+from benchmarks.processes import folder, python, run
+from fleet import Fleet
+
+ROUNDS = 3
+TASKS = 4_000
+STRICT_TASKS = 800
+ROWS = 20_000
+SINGLES = 200
+
+Bounds = Mapping[tuple[str, str], float]
+
+DEFAULT, STRICT, F1, F1S = "worker, default", "worker, --prefetch 1", "F1, one process", "F1s, one process"
+MANY, ROW_BY_ROW, ONE, INSERT = "enqueue_many", "executemany", "enqueue", "INSERT"
+HELP, STATUS, IMPORTS = "fleet --help", "fleet status", "import sqlalchemy, typer"
+
+BOUNDS: Bounds = {
+    (DEFAULT, F1): 1.9,
+    (STRICT, F1S): 5.7,
+    (MANY, ROW_BY_ROW): 0.8,
+    (ONE, INSERT): 3.0,
+    (HELP, IMPORTS): 1.0,
+    (STATUS, IMPORTS): 1.5,
+}
+"""The most that one may take of another's time."""
+
+
+def main() -> int:
+    """Measure, print a line for each ratio, and return 1 when one is beyond its bound."""
+    found = in_turns(ROUNDS, _turns())
+    times = {name: Series(tuple(values)) for name, values in found.items()}
+    within = [told(times, *names, bound) for names, bound in BOUNDS.items()]
+    return 0 if all(within) else 1
+
+
+def told(times: Mapping[str, Series], name: str, other: str, bound: float) -> bool:
+    """Print one ratio; return whether it is within its bound."""
+    ratio = times[name].over(times[other])
+    verdict = "ok" if ratio <= bound else "TOO SLOW"
+    sys.stdout.write(f"{name} / {other}: {ratio:.2f} (<= {bound:g}): {verdict}\n")
+    return ratio <= bound
+
+
+def _turns() -> dict[str, Callable[[], float]]:
+    return {
+        DEFAULT: partial(_in_folder, partial(_worker, TASKS, None)),
+        STRICT: partial(_in_folder, partial(_worker, STRICT_TASKS, 1)),
+        F1: partial(_in_folder, partial(_bare, TASKS)),
+        F1S: partial(_in_folder, partial(_schema, STRICT_TASKS)),
+        MANY: partial(_in_folder, _many),
+        ROW_BY_ROW: partial(_in_folder, _row_by_row),
+        ONE: partial(_in_folder, _one),
+        INSERT: partial(_in_folder, _insert),
+        HELP: partial(_command, "-m", "fleet", "--help"),
+        STATUS: partial(_in_folder, _status),
+        IMPORTS: partial(_command, "-c", "import sqlalchemy, typer"),
+    }
+
+
+def _in_folder(action: Callable[[Path], float]) -> float:
+    with folder() as place:
+        return action(place)
+
+
+def spent(action: Callable[[], object]) -> float:
+    """Return the seconds of processor time that an action takes in this process."""
+    began = time.process_time()
+    action()
+    return time.process_time() - began
+
+
+def _worker(tasks: int, prefetch: int | None, place: Path) -> float:
+    database = place / "fleet.db"
+    ours.created(database)
+    ours.fill(database, tasks, 0.0)
+    with layers.no_logs():
+        seconds = spent(layers.worker(database, prefetch).live)
+    ours.check(database, tasks)
+    return seconds / tasks
+
+
+def _bare(tasks: int, place: Path) -> float:
+    floors.fill_bare(place / "bare.db", tasks)
+    return _looped(place / "bare.db", floors.BARE, tasks)
+
+
+def _schema(tasks: int, place: Path) -> float:
+    ours.created(place / "fleet.db")
+    ours.fill(place / "fleet.db", tasks, 0.0)
+    return _looped(place / "fleet.db", floors.OURS, tasks)
+
+
+def _looped(database: Path, statements: floors.Statements, tasks: int) -> float:
+    done: list[int] = []
+    seconds = spent(lambda: floors.loop(database, statements, 1, done.append))
+    if len(done) != tasks:
+        raise SystemExit(f"a raw loop did {len(done)} of {tasks} tasks")
+    return seconds / tasks
+
+
+def _many(place: Path) -> float:
+    return enqueue.enqueue_many(place, ROWS, spent)
+
+
+def _row_by_row(place: Path) -> float:
+    return enqueue.into_ours(json.dumps, place, ROWS, spent)
+
+
+def _one(place: Path) -> float:
+    ours.created(place / "fleet.db")
+    with closing(Fleet(place / "fleet.db")) as app:
+        app.enqueue("work", {"n": 0})
+        return spent(lambda: [app.enqueue("work", {"n": n}) for n in range(SINGLES)])
+
+
+def _insert(place: Path) -> float:
+    with enqueue.raw(place) as insert:
+        insert(0)
+        return spent(lambda: [insert(n) for n in range(SINGLES)])
+
+
+def _command(*words: str) -> float:
+    before = _children()
+    run(python(*words))
+    return _children() - before
+
+
+def _status(place: Path) -> float:
+    ours.created(place / "fleet.db")
+    return _command("-m", "fleet", "status", "--db-path", str(place / "fleet.db"))
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main())
