@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fleet import process
 from fleet.adapters.base import NOT_FOUND, Adapter, LaunchFailed
+from fleet.domain.adapters import Standing
 from fleet.domain.group import BOOTING, CommandKind, CommandRecord, GroupRecord, GroupStatus, Template
 from fleet.faultpoints import reach
 from fleet.logs import last_words
@@ -43,6 +44,7 @@ def run_commands(
     pool: str | None,
     template_of: TemplateOf,
     proven_dead: ProvenDead = process.is_dead,
+    standing: Standing | None = None,
 ) -> tuple[Outcome, ...]:
     """Take the adapter's open commands and carry them out.
 
@@ -52,6 +54,7 @@ def run_commands(
         pool: only commands of this pool; None takes those of all.
         template_of: how workers of a pool are started; may raise LaunchFailed.
         proven_dead: whether the process that took a command before is certainly gone.
+        standing: this process's hold on the adapter's id, where it stands for it.
 
     Returns:
         One outcome per command.
@@ -63,6 +66,7 @@ def run_commands(
         pool,
         taker,
         lambda holder: holder == taker or proven_dead(holder),
+        standing,
     )
     if commands:
         reach("adapter.taken")
@@ -144,13 +148,17 @@ def _close(
 ) -> Outcome:
     reply = {"group_id": group_id, "workers": workers, "pid": pid, "skipped": skipped}
     storage.control.finish_command(
-        command.command_id, reply={name: value for name, value in reply.items() if value is not None}
+        command.command_id,
+        process.identify(),
+        reply={name: value for name, value in reply.items() if value is not None},
     )
     reach("adapter.replied")
     return Outcome(command.command_id, command.kind, group_id, workers)
 
 
 def _refuse(storage: Storage, command: CommandRecord, group_id: str, failure: LaunchFailed) -> Outcome:
-    storage.control.finish_command(command.command_id, error_code=failure.code, error_message=str(failure))
+    storage.control.finish_command(
+        command.command_id, process.identify(), error_code=failure.code, error_message=str(failure)
+    )
     reach("adapter.replied")
     return Outcome(command.command_id, command.kind, group_id, error=str(failure))

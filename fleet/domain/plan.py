@@ -8,23 +8,16 @@ and it stays for when it is released; only where nobody is wanted at all it goes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.domain.group import BOOTING, LIVE_GROUPS, GroupRecord, GroupStatus
 from fleet.domain.lanes import Lane, Offer
+from fleet.domain.placement import StartGroup, placed
 from fleet.domain.policies import policy
 from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
 from fleet.domain.worker import WorkerStatus
-
-
-@dataclass(frozen=True, slots=True)
-class StartGroup:
-    """Start a group of `size` workers through `adapter_id`."""
-
-    adapter_id: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +131,14 @@ def decide(snapshot: Snapshot) -> Plan:
     advice = policy(settings.policy)(snapshot, supply.total)
     desired, clamps = _clamped(advice.workers, settings)
     reasons = [advice.reason, *clamps, *_quarantine_note(supply), *snapshot.notes]
-    starts = _starts(snapshot, desired - supply.total, reasons)
+    starts, notes = placed(
+        desired - supply.total,
+        settings.max_launch_per_cycle,
+        snapshot.adapters,
+        _unserved(supply.workers, snapshot.wanted),
+        snapshot.now,
+    )
+    reasons += notes
     shrink = _shrink(supply, supply.total - desired, snapshot.wanted, everybody=desired == 0)
     ready = len(supply.workers)
     return Plan(
@@ -207,21 +207,10 @@ def _clamped(advised: int, settings: PoolSettings) -> tuple[int, list[str]]:
     return desired, reasons
 
 
-def _starts(snapshot: Snapshot, missing: int, reasons: list[str]) -> tuple[StartGroup, ...]:
-    if missing <= 0:
-        return ()
-    adapter = snapshot.adapter
-    if adapter.backoff_until is not None and adapter.backoff_until > snapshot.now:
-        # No countdown in the reason: the ledger would take every pass for a new decision.
-        reasons.append(
-            f"adapter {adapter.adapter_id} backs off until {adapter.backoff_until:%H:%M:%S}Z after "
-            f"{adapter.consecutive_failures} failed launches (see fleet groups)"
-        )
-        return ()
-    size = min(missing, snapshot.settings.max_launch_per_cycle)
-    if size < missing:
-        reasons.append(f"{size} of {missing} launches now: that many in one pass at most")
-    return (StartGroup(adapter.adapter_id, size),) if size > 0 else ()
+def _unserved(workers: Sequence[PoolWorker], wanted: Sequence[Lane]) -> list[Mapping[str, float]]:
+    """Return what the tasks require that none of these workers may take."""
+    served = {place for places in _served(workers, wanted) for place in places}
+    return [lane.requires for place, lane in enumerate(wanted) if place not in served]
 
 
 @dataclass

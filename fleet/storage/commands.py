@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from fleet.domain.group import CommandKind, CommandRecord
+from fleet.domain.adapters import Standing
+from fleet.domain.group import CommandKind, CommandRecord, CommandStatus
 from fleet.domain.liveness import ProcessIdentity
+from fleet.storage import adapters
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.rows import COMMAND_COLUMNS, answer_values, command_of, dumps, process_json
@@ -24,13 +26,15 @@ _OPEN_TEXT = f"""SELECT {COMMAND_COLUMNS} FROM adapter_command
 # Locked before they are judged: of two takers the second sees whom the first one made the taker.
 _OPEN = Statement(_OPEN_TEXT, f"{_OPEN_TEXT} FOR UPDATE")
 _TAKE = Statement(
-    """UPDATE adapter_command SET status = 'taken', taken_by_json = :taker, taken_at = :now
+    """UPDATE adapter_command SET status = 'taken', taken_by_json = :taker, taken_at = :now, adapter_epoch = :epoch
     WHERE command_id = :command_id AND status IN ('pending', 'taken')"""
 )
+_FINISH_TEXT = """UPDATE adapter_command SET status = :status, finished_at = :now, reply_json = :reply,
+        error_code = :error_code, error_message = :error_message
+    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker
+    RETURNING adapter_id"""
 _FINISH = Statement(
-    """UPDATE adapter_command SET status = :status, finished_at = :now, reply_json = :reply, error_code = :error_code,
-        error_message = :error_message
-    WHERE command_id = :command_id AND status = 'taken'"""
+    _FINISH_TEXT.format(taker="taken_by_json"), _FINISH_TEXT.format(taker="CAST(taken_by_json AS text)")
 )
 _EXPIRE = Statement(
     """UPDATE adapter_command SET status = 'expired', finished_at = :now
@@ -72,30 +76,67 @@ def issue(
 
 
 def take(
-    transaction: Transaction, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+    transaction: Transaction,
+    adapter_id: str,
+    pool: str | None,
+    taker: ProcessIdentity,
+    proven_dead: ProvenDead,
+    standing: Standing | None,
 ) -> tuple[CommandRecord, ...]:
-    """Take open commands: the pending, and those whose taker is proven dead. The records tell who took them before."""
+    """Take open commands: the pending, and those whose taker is replaced or proven dead.
+
+    The records tell who took them before. Nobody takes for an adapter for which another process stands.
+    """
     expire(transaction)
+    if not _may_take(transaction, adapter_id, proven_dead, standing):
+        return ()
+    epoch = standing.epoch if standing else None
+    values = {"taker": process_json(taker), "now": transaction.now, "epoch": epoch}
     taken = []
     for row in transaction.records(_OPEN, adapter_id=adapter_id, pool=pool):
         command = command_of(row)
-        if command.taken_by is not None and not proven_dead(command.taken_by):
+        if command.taken_by is not None and not (
+            _is_replaced(row["adapter_epoch"], standing) or proven_dead(command.taken_by)
+        ):
             continue
-        if transaction.touched(_TAKE, command_id=command.command_id, taker=process_json(taker), now=transaction.now):
+        if transaction.touched(_TAKE, command_id=command.command_id, **values):
             taken.append(command)
     return tuple(taken)
+
+
+def _may_take(transaction: Transaction, adapter_id: str, proven_dead: ProvenDead, standing: Standing | None) -> bool:
+    # Locked: who takes over meanwhile finds what this one has taken.
+    adapter = adapters.get(transaction, adapter_id, locked=True)
+    if standing is not None:
+        return adapter is not None and adapter.epoch == standing.epoch
+    return adapter is None or not adapters.is_alive(adapter, transaction.now, proven_dead)
+
+
+def _is_replaced(epoch: int | None, standing: Standing | None) -> bool:
+    """Return whether what took a command at this epoch stands for the adapter no more."""
+    return standing is not None and epoch != standing.epoch
 
 
 def finish(
     transaction: Transaction,
     command_id: int,
+    taker: ProcessIdentity,
     reply: Mapping[str, Any] | None,
     error_code: int | None,
     error_message: str | None,
 ) -> bool:
-    """Close a taken command."""
+    """Close a command that this process has taken, and note how its adapter fares; False when it is another's now."""
     values = answer_values(reply, error_code, error_message)
-    return bool(transaction.touched(_FINISH, command_id=command_id, now=transaction.now, **values))
+    adapter_id = transaction.value(
+        _FINISH, command_id=command_id, taker=process_json(taker), now=transaction.now, **values
+    )
+    if adapter_id is None:
+        return False
+    if values["status"] == CommandStatus.SUCCEEDED:
+        adapters.succeeded(transaction, adapter_id)
+    else:
+        adapters.refused(transaction, adapter_id, error_code, error_message or "")
+    return True
 
 
 def expire(transaction: Transaction) -> tuple[str, ...]:

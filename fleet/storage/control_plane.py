@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from fleet.domain.adapters import Standing
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
@@ -83,26 +84,32 @@ class SqlControlPlane:
         )
 
     def take_commands(
-        self, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+        self,
+        adapter_id: str,
+        pool: str | None,
+        taker: ProcessIdentity,
+        proven_dead: ProvenDead,
+        standing: Standing | None = None,
     ) -> tuple[CommandRecord, ...]:
         """Take this adapter's open commands; takes the write lock only when there are any."""
         if not self._database.read(lambda transaction: transaction.rows(_ANY_OPEN, adapter_id=adapter_id)):
             return ()
         return self._database.write(
-            lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead)
+            lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead, standing)
         )
 
     def finish_command(
         self,
         command_id: int,
+        taker: ProcessIdentity,
         *,
         reply: Mapping[str, Any] | None = None,
         error_code: int | None = None,
         error_message: str | None = None,
     ) -> bool:
-        """Close a taken command."""
+        """Close a command that this process has taken."""
         return self._database.write(
-            lambda transaction: commands.finish(transaction, command_id, reply, error_code, error_message)
+            lambda transaction: commands.finish(transaction, command_id, taker, reply, error_code, error_message)
         )
 
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:

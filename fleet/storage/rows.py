@@ -167,7 +167,7 @@ def answer_values(reply: Mapping[str, Any] | None, error_code: int | None, error
 
 
 COMMAND_COLUMNS = """command_id, adapter_id, pool, kind, arguments_json, status, taken_by_json, scheduler_epoch,
-    created_at, expires_at, taken_at, finished_at, reply_json, error_code, error_message"""
+    adapter_epoch, created_at, expires_at, taken_at, finished_at, reply_json, error_code, error_message"""
 
 
 def command_of(row: Row) -> CommandRecord:

@@ -11,6 +11,7 @@ from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.errors import DatabaseMissing
 from fleet.storage import schema, upkeep
+from fleet.storage.adapters import SqlAdapters
 from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.health import SqlHealthRecords
@@ -46,6 +47,7 @@ class SqlStorage:
         self.control = SqlControlPlane(database)
         self.health = SqlHealthRecords(database)
         self.orders = SqlWorkerOrders(database)
+        self.adapters = SqlAdapters(database)
 
     @classmethod
     def open(cls, location: Location, *, create: bool, adopt: bool, read_only: bool, clock: Clock) -> SqlStorage:

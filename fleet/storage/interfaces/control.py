@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from fleet.domain.adapters import Standing
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
@@ -135,19 +136,36 @@ class ControlPlane(Protocol):
     # commands
 
     def take_commands(
-        self, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+        self,
+        adapter_id: str,
+        pool: str | None,
+        taker: ProcessIdentity,
+        proven_dead: ProvenDead,
+        standing: Standing | None = None,
     ) -> tuple[CommandRecord, ...]:
-        """Take this adapter's pending commands, and those taken by a process proven dead; expire what is too old."""
+        """Take this adapter's pending commands, and those taken by a process proven dead; expire what is too old.
+
+        Who stands for the adapter (`standing`) takes over what its predecessors have taken as well, unless it has been
+        replaced itself. Who does not gets none while a process does.
+        """
 
     def finish_command(
         self,
         command_id: int,
+        taker: ProcessIdentity,
         *,
         reply: Mapping[str, Any] | None = None,
         error_code: int | None = None,
         error_message: str | None = None,
     ) -> bool:
-        """Close a taken command (failed when an error is given); return False when it was not open."""
+        """Close a command that this process has taken (failed when an error is given).
+
+        What its adapter refuses counts: codes from 500 on as the adapter's own failures, 429 as want of room, both for
+        a while; after many failures the adapter is paused. A success ends the count.
+
+        Returns:
+            False when it was not open, or another process has taken it over.
+        """
 
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
         """Return commands, newest first."""

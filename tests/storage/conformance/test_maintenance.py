@@ -109,7 +109,7 @@ def test_what_ended_long_ago_is_pruned(store: Storage) -> None:
         store.control.end_group(group_id)
     store.control.take_commands("native:host-a", None, process(8), nobody)
     for command in store.control.commands():
-        store.control.finish_command(command.command_id, reply={})
+        store.control.finish_command(command.command_id, process(8), reply={})
     store.control.event("test", "x", "old")
     age(store, 100)
     assert store.control.prune(101) == 0

@@ -1,0 +1,183 @@
+"""Adapters as rows: who stands for an id, what is ordered from it, and what its refusals lead to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleet.domain.adapters import BREAKER, CAPACITY_EXCEEDED, AdapterRecord, AdapterStatus, Limits, NewAdapter
+from fleet.domain.group import CommandStatus
+from fleet.errors import ConflictError
+from fleet.storage.interfaces import Storage
+from tests.ageing import age
+from tests.storage.plans import ADAPTER, applied, begin, starting
+from tests.storage.samples import dead, execute, nobody, process
+
+LIMITS = Limits(4, 2, {"gpu": 1}, 7)
+
+
+def adapter(adapter_id: str = ADAPTER, pid: int = 8, **given: object) -> NewAdapter:
+    """Return what a process says that begins to stand for an adapter."""
+    return replace(NewAdapter(adapter_id, "native", process(pid), LIMITS, 20.0), **given)  # type: ignore[arg-type]
+
+
+def known(store: Storage, adapter_id: str = ADAPTER) -> AdapterRecord:
+    """Return an adapter that there is."""
+    found = store.adapters.get(adapter_id)
+    assert found is not None
+    return found
+
+
+def events(store: Storage) -> list[str]:
+    """Return the kinds of events about adapters, in order."""
+    return [
+        str(row[0]) for row in execute(store, "SELECT kind FROM fleet_event WHERE kind LIKE 'adapter%' ORDER BY id")
+    ]
+
+
+def test_a_process_stands_for_an_adapter(store: Storage) -> None:
+    """What it says of itself is its row, each heartbeat renews its lease and says anew what it can take."""
+    standing = store.adapters.stand(adapter())
+    row = known(store)
+    assert (row.kind, row.process, row.epoch, row.limits, row.status) == (
+        "native",
+        process(8),
+        1,
+        LIMITS,
+        AdapterStatus.ACTIVE,
+    )
+    assert row.lease_expires_at is not None
+    age(store, 15)
+    more = replace(LIMITS, max_worker_groups=9)
+    beaten = store.adapters.beat(standing, more)
+    assert beaten == known(store)
+    assert beaten is not None
+    assert beaten.limits == more
+    assert beaten.lease_expires_at is not None
+    assert beaten.lease_expires_at > store.now()
+    assert store.adapters.leave(standing)
+    assert known(store).lease_expires_at is None
+    assert events(store) == ["adapter_started", "adapter_stopped"]
+
+
+def test_a_second_process_takes_over(store: Storage) -> None:
+    """Of two processes under one id the later one stands for it: what the first one says changes nothing."""
+    first = store.adapters.stand(adapter())
+    second = store.adapters.stand(adapter(pid=9))
+    assert (first.epoch, second.epoch) == (1, 2)
+    before = known(store)
+    assert store.adapters.beat(first, Limits()) is None
+    assert not store.adapters.leave(first)
+    assert known(store) == before
+    assert store.adapters.beat(second, LIMITS) is not None
+
+
+def test_an_id_keeps_its_kind(store: Storage) -> None:
+    """An adapter of another kind is refused an id that is taken."""
+    store.adapters.stand(adapter())
+    with pytest.raises(ConflictError, match=r"is of kind native, not webhook: choose another --adapter-id"):
+        store.adapters.stand(adapter(kind="webhook"))
+    assert known(store).epoch == 1
+
+
+def test_commands_are_taken_by_who_stands_for_the_adapter(store: Storage) -> None:
+    """While a process stands for an adapter nobody else takes its commands; it takes over what others had taken."""
+    current = begin(store)
+    applied(store, current, starting(2))
+    assert store.control.take_commands(ADAPTER, None, process(7), nobody)
+    standing = store.adapters.stand(adapter())
+    [command] = store.control.take_commands(ADAPTER, None, process(8), nobody, standing)
+    assert command.taken_by == process(7)
+    assert store.control.take_commands(ADAPTER, None, process(8), nobody, standing) == ()
+    assert store.control.take_commands(ADAPTER, None, process(7), dead(7)) == ()
+    later = store.adapters.stand(adapter(pid=9))
+    assert store.control.take_commands(ADAPTER, None, process(8), dead(9), standing) == ()
+    [again] = store.control.take_commands(ADAPTER, None, process(9), nobody, later)
+    assert again.taken_by == process(8)
+    for late in (7, 8):
+        assert not store.control.finish_command(command.command_id, process(late), reply={"late": True})
+    assert store.control.finish_command(command.command_id, process(9), reply={})
+    [done] = store.control.commands()
+    assert (done.status, done.reply) == (CommandStatus.SUCCEEDED, {})
+
+
+@pytest.mark.parametrize("gone", ["lease", "proof"])
+def test_the_scaler_acts_again_for_an_adapter_that_is_gone(store: Storage, gone: str) -> None:
+    """When the process that stood for this host's adapter is lost, the scaler takes its commands as before."""
+    store.adapters.stand(adapter())
+    applied(store, begin(store), starting(2))
+    assert store.control.take_commands(ADAPTER, None, process(7), nobody) == ()
+    if gone == "lease":
+        age(store, 21)
+    proven = dead(8) if gone == "proof" else nobody
+    assert len(store.control.take_commands(ADAPTER, None, process(7), proven)) == 1
+
+
+def ordered(store: Storage, error_code: int | None) -> None:
+    """Have one order taken, and refused with this code, or carried out."""
+    [command] = store.control.take_commands(ADAPTER, None, process(8), nobody)
+    message = None if error_code is None else "it is so"
+    assert store.control.finish_command(command.command_id, process(8), error_code=error_code, error_message=message)
+
+
+def test_refusals_back_off_and_a_success_ends_it(store: Storage) -> None:
+    """An adapter whose orders fail is left alone, the longer the more have failed; a success ends that. What an order
+    asks for in vain is no failure of the adapter, nor is want of room, for which it is left alone for a moment."""
+    store.adapters.leave(store.adapters.stand(adapter()))
+    current = begin(store)
+    for code in (500, 503, 403, CAPACITY_EXCEEDED):
+        applied(store, current, starting(1))
+        ordered(store, code)
+    row = known(store)
+    assert row.consecutive_failures == 2
+    assert row.backoff_until is not None
+    assert 8 < (row.backoff_until - store.now()).total_seconds() <= 10
+    applied(store, current, starting(1))
+    ordered(store, None)
+    assert (known(store).consecutive_failures, known(store).backoff_until) == (0, None)
+
+
+def test_after_many_refusals_an_adapter_is_paused_until_somebody_resumes_it(store: Storage) -> None:
+    """After so many failures in a row the adapter is paused with the last one's words; resumed, it begins anew."""
+    store.adapters.leave(store.adapters.stand(adapter()))
+    current = begin(store)
+    for _ in range(BREAKER):
+        assert known(store).status is AdapterStatus.ACTIVE
+        applied(store, current, starting(1))
+        ordered(store, 500)
+    row = known(store)
+    assert (row.status, row.reason) == (AdapterStatus.PAUSED, f"{BREAKER} orders in a row failed, the last: it is so")
+    assert store.adapters.resume(ADAPTER)
+    row = known(store)
+    assert (row.status, row.reason, row.consecutive_failures, row.backoff_until) == (
+        AdapterStatus.ACTIVE,
+        None,
+        0,
+        None,
+    )
+    assert not store.adapters.resume(ADAPTER)
+    assert store.adapters.pause(ADAPTER, "moving")
+    assert not store.adapters.pause(ADAPTER, "again")
+    assert known(store).reason == "moving"
+    assert events(store)[2:] == ["adapter_paused", "adapter_resumed", "adapter_paused"]
+
+
+def test_a_pass_sees_who_may_be_asked(store: Storage) -> None:
+    """A pass may ask adapters for which a process stands, with their limits and groups, and this host's own adapter
+    unless a process stands for a native one here."""
+    current = begin(store)
+    applied(store, current, starting(2))
+
+    def asked() -> dict[str, int]:
+        seen = store.control.snapshot("default", current.settings, ADAPTER, nobody)
+        return {one.adapter_id: one.groups for one in seen.adapters}
+
+    assert asked() == {ADAPTER: 1}
+    cloud = store.adapters.stand(adapter("cloud", kind="webhook"))
+    assert asked() == {"cloud": 0, ADAPTER: 1}
+    here = store.adapters.stand(adapter("mine", pid=9))
+    assert asked() == {"cloud": 0, "mine": 0}
+    store.adapters.leave(here)
+    store.adapters.leave(cloud)
+    assert asked() == {ADAPTER: 1}
