@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from fleet import process
 from fleet.adapters.base import NOT_FOUND, Adapter, LaunchFailed
@@ -45,6 +46,7 @@ def run_commands(
     template_of: TemplateOf,
     proven_dead: ProvenDead = process.is_dead,
     standing: Standing | None = None,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> tuple[Outcome, ...]:
     """Take the adapter's open commands and carry them out.
 
@@ -55,9 +57,10 @@ def run_commands(
         template_of: how workers of a pool are started; may raise LaunchFailed.
         proven_dead: whether the process that took a command before is certainly gone.
         standing: this process's hold on the adapter's id, where it stands for it.
+        goes_on: asked before each command whether to carry it out; what is not is taken again later, by whomever.
 
     Returns:
-        One outcome per command.
+        One outcome per command that was carried out.
     """
     taker = process.identify()
     commands = storage.control.take_commands(
@@ -71,7 +74,9 @@ def run_commands(
     if commands:
         reach("adapter.taken")
     acts = {CommandKind.START_WORKER_GROUP: _start, CommandKind.SHUTDOWN_WORKER_GROUP: _shutdown}
-    return tuple(acts[command.kind](storage, adapter, command, template_of) for command in commands)
+    return tuple(
+        acts[command.kind](storage, adapter, command, template_of) for command in takewhile(lambda _: goes_on(), commands)
+    )
 
 
 def note_ended(storage: Storage, adapter: Adapter) -> tuple[str, ...]:
