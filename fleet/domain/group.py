@@ -96,6 +96,7 @@ class GroupRecord:
         process: its supervisor, once known.
         boot_deadline_at: when a launch without contact counts as failed.
         lease_expires_at: until when its keeper's last heartbeat is believed.
+        reference: what its place calls it, where it has a name of its own there.
     """
 
     group_id: str
@@ -116,6 +117,7 @@ class GroupRecord:
     error: str | None
     log_path: str | None
     decision_id: int | None
+    reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
