@@ -209,6 +209,9 @@ def _read(response: HTTPResponse) -> bytes:
     body = response.read(MOST_BYTES + 1)
     if len(body) <= MOST_BYTES and response.length:
         raise ConnectionResetError(f"the reply ends {response.length} bytes before its end")
+    if not body and response.length is None and not response.chunked:
+        # To http.client the end of the connection ends headers, too.
+        raise ConnectionResetError("the reply ends before its content")
     return body
 
 
