@@ -5,26 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleet import process
-from fleet.adapters.base import REFUSED, AdapterInfo, Ended, Launch, LaunchFailed
+from fleet.adapters.base import (
+    ADAPTER_VARIABLE,
+    GROUP_VARIABLE,
+    LOG_VARIABLE,
+    NO_CAPACITY,
+    REFUSED,
+    TOKEN_VARIABLE,
+    AdapterInfo,
+    ArgumentsOf,
+    Ended,
+    Launch,
+    LaunchFailed,
+    Standing,
+)
 from fleet.config import DATABASE_VARIABLE, Location
+from fleet.domain.adapters import Limits
 from fleet.domain.group import GroupRecord, Template
 from fleet.errors import UsageError
 from fleet.logs import log_directory, log_path, open_log
 
 if TYPE_CHECKING:
     from subprocess import Popen
-
-GROUP_VARIABLE = "FLEET_GROUP_ID"
-TOKEN_VARIABLE = "FLEET_LAUNCH_TOKEN"
-ADAPTER_VARIABLE = "FLEET_ADAPTER_ID"
-LOG_VARIABLE = "FLEET_LOG_PATH"
-
-ArgumentsOf = Callable[[dict[str, Any]], list[str]]
 
 
 def native_id(host: str | None = None) -> str:
@@ -40,7 +47,12 @@ class NativeAdapter:
     """
 
     def __init__(
-        self, location: Location, arguments_of: ArgumentsOf, environment: Mapping[str, str] | None = None
+        self,
+        location: Location,
+        arguments_of: ArgumentsOf,
+        environment: Mapping[str, str] | None = None,
+        adapter_id: str | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -48,22 +60,30 @@ class NativeAdapter:
             location: the database that workers are to use.
             arguments_of: turns a template's options into arguments of `fleet-worker`.
             environment: what workers inherit; defaults to this process's.
+            adapter_id: defaults to this host's.
+            limits: what this host can take; defaults to no limit.
         """
+        self._id = native_id() if adapter_id is None else adapter_id
+        self._limits = limits or Limits()
         self._location = location
         self._arguments_of = arguments_of
         self._environment = os.environ if environment is None else environment
         self._children: dict[str, Popen[bytes]] = {}
+        self._launches: dict[str, Launch] = {}
 
     def info(self) -> AdapterInfo:
         """Return which adapter it is."""
-        return AdapterInfo(native_id(), "native", process.host_name())
+        return AdapterInfo(self._id, "native", process.host_name(), self._limits, resizes=True, lists=True)
 
     def start_group(self, group: GroupRecord, template: Template) -> Launch:
         """Start `fleet-worker` for the group; raise LaunchFailed when the system refuses."""
         # Imported here because most passes start nobody.
         from subprocess import DEVNULL, Popen
 
+        if group.group_id in self._launches:
+            return self._launches[group.group_id]
         arguments = self._arguments(group, template)
+        self._check_capacity()
         if not os.path.isdir(template.cwd):
             raise LaunchFailed(f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone")
         log = self._log_path(group)
@@ -85,7 +105,13 @@ class NativeAdapter:
         finally:
             os.close(descriptor)
         self._children[group.group_id] = child
-        return Launch(process.identify(child.pid), str(log))
+        self._launches[group.group_id] = Launch(process.identify(child.pid), str(log))
+        return self._launches[group.group_id]
+
+    def _check_capacity(self) -> None:
+        most = self._limits.max_worker_groups
+        if most is not None and len(self.list_groups()) >= most:
+            raise LaunchFailed(f"adapter {self._id} has its {most} groups", NO_CAPACITY)
 
     def _arguments(self, group: GroupRecord, template: Template) -> list[str]:
         try:
@@ -109,7 +135,7 @@ class NativeAdapter:
             DATABASE_VARIABLE: self._location.url,
             GROUP_VARIABLE: group.group_id,
             TOKEN_VARIABLE: group.launch_token,
-            ADAPTER_VARIABLE: native_id(),
+            ADAPTER_VARIABLE: self._id,
             LOG_VARIABLE: str(log),
         }
 
@@ -121,21 +147,40 @@ class NativeAdapter:
         found = process.find_by_environment(TOKEN_VARIABLE, group.launch_token)
         return None if found is None else Launch(found, str(self._log_path(group)))
 
-    def stop_group(self, group: GroupRecord) -> bool:
-        """Send SIGTERM to a launch that has made no contact."""
-        launch = self.find_group(group)
-        return launch is not None and process.send_signal(launch.process, signal.SIGTERM)
+    def resize_group(self, group: GroupRecord) -> bool:
+        """Return whether the group is here: its supervisor reads its size from its row."""
+        return self.find_group(group) is not None
 
-    def list_groups(self) -> tuple[str, ...]:
-        """Return ids of the groups that this process started and still watches."""
-        return tuple(self._children)
+    def stop_group(self, group: GroupRecord) -> bool:
+        """Send SIGTERM to the group's supervisor."""
+        launch = self.find_group(group)
+        return launch is not None and launch.process is not None and process.send_signal(launch.process, signal.SIGTERM)
+
+    def list_groups(self) -> tuple[Standing, ...]:
+        """Return the groups of this adapter among this host's processes, whichever process started them."""
+        seen = process.sightings().values()
+        found: dict[str, Standing] = {}
+        # The first process of a group is its supervisor: its children carry the same variables.
+        for each in sorted(seen, key=lambda sighting: sighting.start_ticks, reverse=True):
+            if each.pid == each.session and (group := self._standing(each.pid)):
+                found[group.launch_token] = group
+        return tuple(found.values())
+
+    def _standing(self, pid: int) -> Standing | None:
+        own = {ADAPTER_VARIABLE: self._id, DATABASE_VARIABLE: self._location.url}
+        if any(process.variable_of(pid, name) != value for name, value in own.items()):
+            return None
+        group_id, token = (process.variable_of(pid, name) for name in (GROUP_VARIABLE, TOKEN_VARIABLE))
+        if group_id is None or token is None:
+            return None
+        return Standing(group_id, token, Launch(process.identify(pid), process.variable_of(pid, LOG_VARIABLE)))
 
     def ended_groups(self) -> tuple[Ended, ...]:
         """Reap children that ended; return their exit codes."""
         codes = {group_id: child.poll() for group_id, child in self._children.items()}
         for group_id, code in codes.items():
             if code is not None:
-                del self._children[group_id]
+                del self._children[group_id], self._launches[group_id]
         return tuple(Ended(group_id, code) for group_id, code in codes.items() if code is not None)
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from fleet import process
-from fleet.adapters.base import NOT_FOUND, Adapter, LaunchFailed
-from fleet.domain.adapters import Standing
-from fleet.domain.group import BOOTING, CommandKind, CommandRecord, GroupRecord, GroupStatus, Template
+from fleet.adapters.base import NOT_FOUND, Adapter, AdapterFailed, Ended, Launch
+from fleet.domain.adapters import Tenure
+from fleet.domain.group import BOOTING, ENDED_GROUPS, CommandKind, CommandRecord, GroupRecord, GroupStatus, Template
+from fleet.domain.liveness import ProcessIdentity
 from fleet.faultpoints import reach
 from fleet.logs import last_words
 from fleet.storage.interfaces import ProvenDead, Storage
@@ -45,7 +46,7 @@ def run_commands(
     pool: str | None,
     template_of: TemplateOf,
     proven_dead: ProvenDead = process.is_dead,
-    standing: Standing | None = None,
+    tenure: Tenure | None = None,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> tuple[Outcome, ...]:
     """Take the adapter's open commands and carry them out.
@@ -56,7 +57,7 @@ def run_commands(
         pool: only commands of this pool; None takes those of all.
         template_of: how workers of a pool are started; may raise LaunchFailed.
         proven_dead: whether the process that took a command before is certainly gone.
-        standing: this process's hold on the adapter's id, where it stands for it.
+        tenure: this process's hold on the adapter's id, where it stands for it.
         goes_on: asked before each command whether to carry it out; what is not is taken again later, by whomever.
 
     Returns:
@@ -69,13 +70,12 @@ def run_commands(
         pool,
         taker,
         lambda holder: holder == taker or proven_dead(holder),
-        standing,
+        tenure,
     )
     if commands:
         reach("adapter.taken")
-    acts = {CommandKind.START_WORKER_GROUP: _start, CommandKind.SHUTDOWN_WORKER_GROUP: _shutdown}
     return tuple(
-        acts[command.kind](storage, adapter, command, template_of) for command in takewhile(lambda _: goes_on(), commands)
+        _carry_out(storage, adapter, command, template_of) for command in takewhile(lambda _: goes_on(), commands)
     )
 
 
@@ -86,12 +86,27 @@ def note_ended(storage: Storage, adapter: Adapter) -> tuple[str, ...]:
         group = storage.control.group(ended.group_id)
         if group is None or group.status not in BOOTING:
             continue
-        error = f"exited with code {ended.exit_code} before it made contact{last_words(group.log_path)}"
+        error = _how_it_ended(ended, group)
         if storage.control.fail_group(
             group.group_id, error=error, exit_code=ended.exit_code, launch_token=group.launch_token
         ):
             lines.append(f"group {group.group_id} failed: {error}")
     return tuple(lines)
+
+
+def _how_it_ended(ended: Ended, group: GroupRecord) -> str:
+    how = "ended" if ended.exit_code is None else f"exited with code {ended.exit_code}"
+    words = last_words(group.log_path) or (f"; it said: {ended.last_words}" if ended.last_words else "")
+    return f"{how} before it made contact{words}"
+
+
+def _carry_out(storage: Storage, adapter: Adapter, command: CommandRecord, template_of: TemplateOf) -> Outcome:
+    acts = {CommandKind.START_WORKER_GROUP: _start, CommandKind.SHUTDOWN_WORKER_GROUP: _shutdown}
+    try:
+        return acts[command.kind](storage, adapter, command, template_of)
+    except AdapterFailed as failure:
+        # Whether anything was ended is not known: the group is judged by its boot deadline, or its lease.
+        return _refuse(storage, command, str(command.arguments.get("group_id")), failure)
 
 
 def _start(storage: Storage, adapter: Adapter, command: CommandRecord, template_of: TemplateOf) -> Outcome:
@@ -104,25 +119,30 @@ def _start(storage: Storage, adapter: Adapter, command: CommandRecord, template_
         # Only a command that was taken before can have left a launch behind.
         left = adapter.find_group(group) if command.taken_by is not None else None
         launch = left or adapter.start_group(group, template_of(command.pool))
-    except LaunchFailed as failure:
+    except AdapterFailed as failure:
         storage.control.fail_group(group_id, error=str(failure), launch_token=group.launch_token)
         return _refuse(storage, command, group_id, failure)
     reach("adapter.spawned")
-    if not storage.control.launching(group_id, group.launch_token, launch.process, launch.log_path):
-        return _noted_too_late(storage, adapter, command, group, launch.process.pid)
+    supervisor = launch.process or ProcessIdentity()
+    if not storage.control.launching(group_id, group.launch_token, supervisor, launch.log_path, launch.reference):
+        return _noted_too_late(storage, adapter, command, group, launch)
     reach("adapter.noted")
-    return _close(storage, command, group_id, workers=group.target_size, pid=launch.process.pid)
+    return _close(storage, command, group_id, workers=group.target_size, launch=launch)
 
 
 def _noted_too_late(
-    storage: Storage, adapter: Adapter, command: CommandRecord, group: GroupRecord, pid: int | None
+    storage: Storage, adapter: Adapter, command: CommandRecord, group: GroupRecord, launch: Launch
 ) -> Outcome:
     """Answer for a launch that its row no longer waits for: it was withdrawn, or has made contact by itself."""
     current = storage.control.group(group.group_id)
     if current is not None and current.status is GroupStatus.RUNNING:
-        return _close(storage, command, group.group_id, workers=group.target_size, pid=pid)
-    _end_withdrawn(storage, adapter, current)
-    return _close(storage, command, group.group_id, skipped="the group was withdrawn while it was started")
+        return _close(storage, command, group.group_id, workers=group.target_size, launch=launch)
+    if current is not None and current.status is GroupStatus.STOPPING:
+        _end_withdrawn(storage, adapter, current)
+        return _close(storage, command, group.group_id, skipped="the group was withdrawn while it was started")
+    storage.control.late_launch(group.group_id, group.launch_token, launch.log_path, launch.reference)
+    reach("adapter.late")
+    return _close(storage, command, group.group_id, launch=launch, skipped="too late: it is shut down again")
 
 
 def _end_withdrawn(storage: Storage, adapter: Adapter, group: GroupRecord | None) -> None:
@@ -136,7 +156,10 @@ def _shutdown(storage: Storage, adapter: Adapter, command: CommandRecord, templa
     group_id = str(command.arguments.get("group_id"))
     group = storage.control.group(group_id)
     if group is None:
-        return _refuse(storage, command, group_id, LaunchFailed(f"there is no group {group_id}", NOT_FOUND))
+        return _refuse(storage, command, group_id, AdapterFailed(f"there is no group {group_id}", NOT_FOUND))
+    if group.status in ENDED_GROUPS:
+        # Whoever was in it is gone, or was never let in: what is left is the place.
+        adapter.stop_group(group)
     # A group in contact reads the order from its row and drains.
     _end_withdrawn(storage, adapter, group)
     return _close(storage, command, group_id)
@@ -148,10 +171,16 @@ def _close(
     group_id: str,
     *,
     workers: int = 0,
-    pid: int | None = None,
+    launch: Launch | None = None,
     skipped: str | None = None,
 ) -> Outcome:
-    reply = {"group_id": group_id, "workers": workers, "pid": pid, "skipped": skipped}
+    reply = {
+        "group_id": group_id,
+        "workers": workers,
+        "pid": launch.process.pid if launch and launch.process else None,
+        "worker_group_id": launch.reference if launch else None,
+        "skipped": skipped,
+    }
     storage.control.finish_command(
         command.command_id,
         process.identify(),
@@ -161,7 +190,7 @@ def _close(
     return Outcome(command.command_id, command.kind, group_id, workers)
 
 
-def _refuse(storage: Storage, command: CommandRecord, group_id: str, failure: LaunchFailed) -> Outcome:
+def _refuse(storage: Storage, command: CommandRecord, group_id: str, failure: AdapterFailed) -> Outcome:
     storage.control.finish_command(
         command.command_id, process.identify(), error_code=failure.code, error_message=str(failure)
     )

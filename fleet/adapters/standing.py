@@ -10,7 +10,7 @@ from fleet import process
 from fleet.adapters.base import Adapter
 from fleet.adapters.runner import TemplateOf, note_ended, run_commands
 from fleet.clock import Clock, SystemClock
-from fleet.domain.adapters import Limits, NewAdapter, Standing
+from fleet.domain.adapters import NewAdapter, Tenure
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import ProvenDead, Storage
 
@@ -27,12 +27,12 @@ class Terms:
     """On which an adapter process stands for its id.
 
     Attributes:
-        limits: what it can take.
+        priority: who is asked first: the higher.
         heartbeat: seconds between two heartbeats.
         lease: seconds for which it is believed without another; longer than any one command takes.
     """
 
-    limits: Limits
+    priority: int = 0
     heartbeat: float = HEARTBEAT
     lease: float = LEASE
 
@@ -79,43 +79,51 @@ class StandingAdapter:
         Args:
             once: do what there is to do, and go.
         """
-        standing = self._stand()
+        tenure = self._stand()
         done = 0
         watch = self._storage.watch()
         try:
             while True:
-                done += self._act(standing)
-                if once or not self._goes_on(standing):
+                done += self._act(tenure)
+                if once or not self._goes_on(tenure):
                     break
                 self._wait(min(BETWEEN_LOOKS, watch.poll_interval()), watch.fileno())
                 watch.changed()
         finally:
             watch.close()
         if self._is_replaced:
-            _log.info("another process stands for adapter %s: this one ends", standing.adapter_id)
+            _log.info("another process stands for adapter %s: this one ends", tenure.adapter_id)
         else:
-            self._storage.adapters.leave(standing)
+            self._storage.adapters.leave(tenure)
         return done
 
-    def _stand(self) -> Standing:
+    def _stand(self) -> Tenure:
         info = self._adapter.info()
-        standing = self._storage.adapters.stand(
-            NewAdapter(info.adapter_id, info.kind, process.identify(), self._terms.limits, self._terms.lease)
+        tenure = self._storage.adapters.stand(
+            NewAdapter(
+                info.adapter_id,
+                info.kind,
+                process.identify(),
+                info.limits,
+                self._terms.lease,
+                resizes=info.resizes,
+                priority=self._terms.priority,
+            )
         )
         self._beaten_at = self._clock.boottime()
-        _log.info("adapter %s is ready, epoch %d", standing.adapter_id, standing.epoch)
+        _log.info("adapter %s is ready, epoch %d", tenure.adapter_id, tenure.epoch)
         reach("adapter.standing")
-        return standing
+        return tenure
 
-    def _act(self, standing: Standing) -> int:
+    def _act(self, tenure: Tenure) -> int:
         outcomes = run_commands(
             self._storage,
             self._adapter,
             None,
             self._template_of,
             self._proven_dead,
-            standing,
-            lambda: self._goes_on(standing),
+            tenure,
+            lambda: self._goes_on(tenure),
         )
         for outcome in outcomes:
             if outcome.error is None:
@@ -126,12 +134,12 @@ class StandingAdapter:
             _log.error("%s", line)
         return len(outcomes)
 
-    def _goes_on(self, standing: Standing) -> bool:
+    def _goes_on(self, tenure: Tenure) -> bool:
         """Beat, if it is time; return whether there is reason to go on."""
         if self._told_to_go():
             return False
         now = self._clock.boottime()
         if now - self._beaten_at >= self._terms.heartbeat:
-            self._is_replaced = self._storage.adapters.beat(standing, self._terms.limits) is None
+            self._is_replaced = self._storage.adapters.beat(tenure, self._adapter.info().limits) is None
             self._beaten_at = now
         return not self._is_replaced

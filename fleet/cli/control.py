@@ -1,4 +1,4 @@
-"""`fleet adapters`, `fleet adapter pause|resume`, `fleet group stop`, `fleet commands`: what starts and stops workers."""
+"""`fleet adapters`, `fleet adapter pause|resume`, `fleet group stop`, `fleet commands`."""
 
 from __future__ import annotations
 
@@ -79,8 +79,9 @@ def _adapter_row(adapter: AdapterRecord) -> dict[str, Any]:
         "epoch": adapter.epoch,
         "max_worker_groups": limits.max_worker_groups,
         "workers_per_group": limits.workers_per_group,
-        "base_capabilities": dict(limits.base_capabilities),
-        "priority": limits.priority,
+        "base_capabilities": dict(limits.base_capabilities or {}),
+        "resizes": adapter.resizes,
+        "priority": adapter.priority,
         "last_heartbeat": adapter.last_heartbeat,
         "lease_seconds": adapter.lease_seconds,
         "lease_expires_at": adapter.lease_expires_at,

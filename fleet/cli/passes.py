@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from fleet.adapters import NativeAdapter
+from fleet.adapters.templates import honoured
 from fleet.cli.output import fail, note, print_json, warn
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.domain.group import Template
 from fleet.errors import FleetError, UsageError
 from fleet.scaler import PassReport, Scaler, preview, run_pass, wait_for_pass, wait_until_ready
-from fleet.scaler.launching import honoured
 from fleet.scaler.report import complaints, document, notices, orders, preview_document, state, summary
 from fleet.storage.interfaces import SettingsChange
 from fleet.wiring import open_storage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -36,19 +36,25 @@ class AdapterStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an adapter can take, as its heartbeat says.
+    """What a place can take; None is unknown, or no limit.
 
     Attributes:
-        max_worker_groups: groups that it carries at a time; None for any number.
-        workers_per_group: the size of its groups, where it makes them of one size; None where any size will do.
-        base_capabilities: what every worker that it starts offers, by name.
-        priority: who is asked first: the higher.
+        max_worker_groups: groups at a time.
+        workers_per_group: the largest group.
+        base_capabilities: what each of its workers offers, whatever the pool's template says.
     """
 
     max_worker_groups: int | None = None
     workers_per_group: int | None = None
-    base_capabilities: Mapping[str, float] = field(default_factory=dict)
-    priority: int = 0
+    base_capabilities: Mapping[str, float] | None = None
+
+    def completed_by(self, other: Limits) -> Limits:
+        """Return these limits, where None with those of `other`."""
+        return Limits(
+            other.max_worker_groups if self.max_worker_groups is None else self.max_worker_groups,
+            other.workers_per_group if self.workers_per_group is None else self.workers_per_group,
+            other.base_capabilities if self.base_capabilities is None else self.base_capabilities,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,8 @@ class NewAdapter:
         kind: what kind of place it starts workers in.
         process: which process it is.
         limits: what it can take.
+        resizes: whether a group there may have any size; else it gets whole groups.
+        priority: who is asked first: the higher.
         lease_seconds: for how long it is believed without another heartbeat.
     """
 
@@ -68,6 +76,8 @@ class NewAdapter:
     process: ProcessIdentity
     limits: Limits
     lease_seconds: float
+    resizes: bool = True
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,8 @@ class AdapterRecord:
         process: the process that stands for it, or stood last.
         epoch: rises with each process that takes it over; 0 where none ever did.
         limits: what it can take.
+        resizes: whether a group there may have any size; else it gets whole groups.
+        priority: who is asked first: the higher.
         last_heartbeat: when it last said so.
         lease_seconds: for how long that is believed.
         lease_expires_at: until when; None for one that no process stands for: the scaler of its host acts for it.
@@ -94,6 +106,8 @@ class AdapterRecord:
     process: ProcessIdentity
     epoch: int
     limits: Limits
+    resizes: bool
+    priority: int
     last_heartbeat: datetime | None
     lease_seconds: float
     lease_expires_at: datetime | None
@@ -104,7 +118,7 @@ class AdapterRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Tenure:
     """An adapter process's hold on its id.
 
     Attributes:

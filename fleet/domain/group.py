@@ -13,6 +13,9 @@ from fleet.domain.liveness import ProcessIdentity
 
 BOOT_DEADLINE = 60.0
 
+SHUTDOWN_LIFETIME = 86_400.0
+"""Seconds for which an order to shut a group down holds: its adapter may be away, and the place goes on meanwhile."""
+
 
 class GroupStatus(StrEnum):
     """Where a worker group is in its life."""
@@ -26,6 +29,7 @@ class GroupStatus(StrEnum):
 
 
 BOOTING = (GroupStatus.REQUESTED, GroupStatus.LAUNCHING)
+ENDED_GROUPS = (GroupStatus.STOPPED, GroupStatus.FAILED)
 LIVE_GROUPS = (GroupStatus.REQUESTED, GroupStatus.LAUNCHING, GroupStatus.RUNNING)
 
 GROUP_LIFE: LifeCycle[GroupStatus] = LifeCycle(
@@ -96,6 +100,7 @@ class GroupRecord:
         process: its supervisor, once known.
         boot_deadline_at: when a launch without contact counts as failed.
         lease_expires_at: until when its keeper's last heartbeat is believed.
+        reference: what its place calls it, where it has a name of its own there.
     """
 
     group_id: str
@@ -116,6 +121,7 @@ class GroupRecord:
     error: str | None
     log_path: str | None
     decision_id: int | None
+    reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

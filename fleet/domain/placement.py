@@ -18,6 +18,8 @@ class AdapterState:
         adapter_id: its id.
         limits: what it can take.
         groups: groups of any pool that it carries now.
+        resizes: whether a group there may have any size; else it gets whole groups.
+        priority: who is asked first: the higher.
         status: whether anything may be ordered from it.
         reason: why not.
         backoff_until: before this time nothing is ordered, after orders or launches that failed, or for want of room.
@@ -27,6 +29,8 @@ class AdapterState:
     adapter_id: str
     limits: Limits = field(default_factory=Limits)
     groups: int = 0
+    resizes: bool = True
+    priority: int = 0
     status: AdapterStatus = AdapterStatus.ACTIVE
     reason: str | None = None
     backoff_until: datetime | None = None
@@ -56,7 +60,7 @@ def placed(
 ) -> tuple[tuple[StartGroup, ...], list[str]]:
     """Distribute missing workers over adapters: the capable first, then by priority; who has no room is passed over.
 
-    An adapter that makes groups of one size gets whole groups, rounded up: it could not shrink one.
+    An adapter that cannot shrink a group gets whole groups, rounded up.
 
     Args:
         missing: workers wanted and not there.
@@ -72,7 +76,7 @@ def placed(
         return (), []
     reasons: list[str] = []
     able = [adapter for adapter in adapters if _may_start(adapter, now, reasons)]
-    able.sort(key=lambda adapter: (-_served(adapter, wanted), -adapter.limits.priority, adapter.adapter_id))
+    able.sort(key=lambda adapter: (-_served(adapter, wanted), -adapter.priority, adapter.adapter_id))
     left = min(missing, most)
     if left < missing:
         reasons.append(f"{left} of {missing} launches now: that many in one pass at most")
@@ -109,13 +113,14 @@ def _may_start(adapter: AdapterState, now: datetime, reasons: list[str]) -> bool
 
 def _served(adapter: AdapterState, wanted: Sequence[Mapping[str, float]]) -> int:
     """Return how many of the wanted requirements workers started by this adapter would meet."""
-    return sum(satisfies(adapter.limits.base_capabilities, requires) for requires in wanted)
+    return sum(satisfies(adapter.limits.base_capabilities or {}, requires) for requires in wanted)
 
 
 def _sizes(adapter: AdapterState, missing: int) -> list[int]:
     """Return the sizes of the groups to start at one adapter."""
-    size, room = adapter.limits.workers_per_group, adapter.room
-    if size is None:
+    largest, room = adapter.limits.workers_per_group, adapter.room
+    if largest is None:
         return [missing]
-    groups = -(-missing // size)
-    return [size] * (groups if room is None else min(groups, room))
+    whole, rest = divmod(missing, largest)
+    sizes = [largest] * whole + ([rest if adapter.resizes else largest] if rest else [])
+    return sizes if room is None else sizes[:room]

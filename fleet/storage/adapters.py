@@ -13,7 +13,7 @@ from fleet.domain.adapters import (
     AdapterStatus,
     Limits,
     NewAdapter,
-    Standing,
+    Tenure,
 )
 from fleet.domain.group import adapter_backoff
 from fleet.domain.jsontext import printable
@@ -25,7 +25,8 @@ from fleet.storage.rows import PROCESS, dumps, mapping, process_of, process_valu
 from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = f"""adapter_id, kind, {PROCESS}, epoch, max_worker_groups, workers_per_group, base_capabilities_json,
-    priority, last_heartbeat, lease_seconds, lease_expires_at, status, reason, backoff_until, consecutive_failures"""
+    priority, resizes, last_heartbeat, lease_seconds, lease_expires_at, status, reason, backoff_until,
+    consecutive_failures"""
 _GET_TEXT = f"SELECT {_COLUMNS} FROM worker_adapter WHERE adapter_id = :adapter_id"
 _GET = Statement(_GET_TEXT)
 _GET_LOCKED = Statement(_GET_TEXT, f"{_GET_TEXT} FOR UPDATE")
@@ -38,12 +39,12 @@ _STAND = Statement(
     """UPDATE worker_adapter SET kind = :kind, host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
         pid = :pid, pid_start_ticks = :pid_start_ticks, epoch = epoch + 1, max_worker_groups = :groups,
         workers_per_group = :workers, base_capabilities_json = :capabilities, priority = :priority,
-        last_heartbeat = :now, lease_seconds = :lease, lease_expires_at = :expires
+        resizes = :resizes, last_heartbeat = :now, lease_seconds = :lease, lease_expires_at = :expires
     WHERE adapter_id = :adapter_id RETURNING epoch"""
 )
 _BEAT = Statement(
     """UPDATE worker_adapter SET max_worker_groups = :groups, workers_per_group = :workers,
-        base_capabilities_json = :capabilities, priority = :priority, last_heartbeat = :now, lease_expires_at = :expires
+        base_capabilities_json = :capabilities, last_heartbeat = :now, lease_expires_at = :expires
     WHERE adapter_id = :adapter_id AND epoch = :epoch"""
 )
 _LEAVE = Statement(
@@ -70,17 +71,17 @@ class SqlAdapters:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def stand(self, adapter: NewAdapter) -> Standing:
+    def stand(self, adapter: NewAdapter) -> Tenure:
         """Begin to stand for an id; whoever did so before does no more."""
         return self._database.write(lambda transaction: _stand(transaction, adapter))
 
-    def beat(self, standing: Standing, limits: Limits) -> AdapterRecord | None:
+    def beat(self, tenure: Tenure, limits: Limits) -> AdapterRecord | None:
         """Say that the adapter is there, and what it can take; None when another process stands for the id."""
-        return self._database.write(lambda transaction: _beat(transaction, standing, limits))
+        return self._database.write(lambda transaction: _beat(transaction, tenure, limits))
 
-    def leave(self, standing: Standing) -> bool:
+    def leave(self, tenure: Tenure) -> bool:
         """Stand for the id no more; False when another process did already."""
-        return self._database.write(lambda transaction: _leave(transaction, standing))
+        return self._database.write(lambda transaction: _leave(transaction, tenure))
 
     def pause(self, adapter_id: str, reason: str) -> bool:
         """Order nothing more from an adapter; False when that was so already."""
@@ -121,7 +122,7 @@ def is_alive(adapter: AdapterRecord, now: datetime, proven_dead: ProvenDead) -> 
     return adapter.process.pid is None or not proven_dead(adapter.process)
 
 
-def _stand(transaction: Transaction, adapter: NewAdapter) -> Standing:
+def _stand(transaction: Transaction, adapter: NewAdapter) -> Tenure:
     known = transaction.record(_GET_LOCKED, adapter_id=adapter.adapter_id)
     if known is not None and known["epoch"] > 0 and known["kind"] != adapter.kind:
         raise ConflictError(
@@ -133,6 +134,8 @@ def _stand(transaction: Transaction, adapter: NewAdapter) -> Standing:
         kind=adapter.kind,
         **process_values(adapter.process),
         **_limits(adapter.adapter_id, adapter.limits),
+        resizes=adapter.resizes,
+        priority=adapter.priority,
         now=transaction.now,
         lease=adapter.lease_seconds,
         expires=transaction.now + timedelta(seconds=adapter.lease_seconds),
@@ -143,7 +146,7 @@ def _stand(transaction: Transaction, adapter: NewAdapter) -> Standing:
         adapter.adapter_id,
         f"{adapter.kind}, pid {adapter.process.pid} on {adapter.process.host}, epoch {epoch}",
     )
-    return Standing(adapter.adapter_id, int(epoch))
+    return Tenure(adapter.adapter_id, int(epoch))
 
 
 def _limits(adapter_id: str, limits: Limits) -> dict[str, Any]:
@@ -151,26 +154,25 @@ def _limits(adapter_id: str, limits: Limits) -> dict[str, Any]:
         "adapter_id": adapter_id,
         "groups": limits.max_worker_groups,
         "workers": limits.workers_per_group,
-        "capabilities": dumps(dict(limits.base_capabilities)),
-        "priority": limits.priority,
+        "capabilities": dumps(dict(limits.base_capabilities or {})),
     }
 
 
-def _beat(transaction: Transaction, standing: Standing, limits: Limits) -> AdapterRecord | None:
-    known = get(transaction, standing.adapter_id)
+def _beat(transaction: Transaction, tenure: Tenure, limits: Limits) -> AdapterRecord | None:
+    known = get(transaction, tenure.adapter_id)
     if known is None:
         return None
     expires = transaction.now + timedelta(seconds=known.lease_seconds)
     renewed = transaction.touched(
-        _BEAT, **_limits(standing.adapter_id, limits), epoch=standing.epoch, now=transaction.now, expires=expires
+        _BEAT, **_limits(tenure.adapter_id, limits), epoch=tenure.epoch, now=transaction.now, expires=expires
     )
-    return get(transaction, standing.adapter_id) if renewed else None
+    return get(transaction, tenure.adapter_id) if renewed else None
 
 
-def _leave(transaction: Transaction, standing: Standing) -> bool:
-    left = transaction.touched(_LEAVE, adapter_id=standing.adapter_id, epoch=standing.epoch)
+def _leave(transaction: Transaction, tenure: Tenure) -> bool:
+    left = transaction.touched(_LEAVE, adapter_id=tenure.adapter_id, epoch=tenure.epoch)
     if left:
-        record_event(transaction, "adapter_stopped", standing.adapter_id, f"epoch {standing.epoch}")
+        record_event(transaction, "adapter_stopped", tenure.adapter_id, f"epoch {tenure.epoch}")
     return bool(left)
 
 
@@ -223,8 +225,9 @@ def _adapter_of(row: Row) -> AdapterRecord:
             row["max_worker_groups"],
             row["workers_per_group"],
             mapping(row["base_capabilities_json"]),
-            row["priority"],
         ),
+        resizes=row["resizes"] is None or bool(row["resizes"]),
+        priority=row["priority"],
         last_heartbeat=as_time(row["last_heartbeat"]),
         lease_seconds=row["lease_seconds"] or 0.0,
         lease_expires_at=as_time(row["lease_expires_at"]),

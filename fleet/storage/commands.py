@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from fleet.domain.adapters import Standing
-from fleet.domain.group import CommandKind, CommandRecord, CommandStatus
+from fleet.domain.adapters import Tenure
+from fleet.domain.group import SHUTDOWN_LIFETIME, CommandKind, CommandRecord, CommandStatus, GroupRecord
 from fleet.domain.liveness import ProcessIdentity
 from fleet.storage import adapters
 from fleet.storage.database import Transaction
@@ -75,28 +75,43 @@ def issue(
     )
 
 
+def shut_down(transaction: Transaction, group: GroupRecord, epoch: int = 0) -> int | None:
+    """Order the end of what stands for a group at its place; None for a group that a person started."""
+    if group.adapter_id is None:
+        return None
+    return issue(
+        transaction,
+        group.adapter_id,
+        group.pool,
+        CommandKind.SHUTDOWN_WORKER_GROUP,
+        {"group_id": group.group_id},
+        epoch=epoch,
+        lifetime=SHUTDOWN_LIFETIME,
+    )
+
+
 def take(
     transaction: Transaction,
     adapter_id: str,
     pool: str | None,
     taker: ProcessIdentity,
     proven_dead: ProvenDead,
-    standing: Standing | None,
+    tenure: Tenure | None,
 ) -> tuple[CommandRecord, ...]:
     """Take open commands: the pending, and those whose taker is replaced or proven dead.
 
     The records tell who took them before. Nobody takes for an adapter for which another process stands.
     """
     expire(transaction)
-    if not _may_take(transaction, adapter_id, proven_dead, standing):
+    if not _may_take(transaction, adapter_id, proven_dead, tenure):
         return ()
-    epoch = standing.epoch if standing else None
+    epoch = tenure.epoch if tenure else None
     values = {"taker": process_json(taker), "now": transaction.now, "epoch": epoch}
     taken = []
     for row in transaction.records(_OPEN, adapter_id=adapter_id, pool=pool):
         command = command_of(row)
         if command.taken_by is not None and not (
-            _is_replaced(row["adapter_epoch"], standing) or proven_dead(command.taken_by)
+            _is_replaced(row["adapter_epoch"], tenure) or proven_dead(command.taken_by)
         ):
             continue
         if transaction.touched(_TAKE, command_id=command.command_id, **values):
@@ -104,17 +119,17 @@ def take(
     return tuple(taken)
 
 
-def _may_take(transaction: Transaction, adapter_id: str, proven_dead: ProvenDead, standing: Standing | None) -> bool:
+def _may_take(transaction: Transaction, adapter_id: str, proven_dead: ProvenDead, tenure: Tenure | None) -> bool:
     # Locked: who takes over meanwhile finds what this one has taken.
     adapter = adapters.get(transaction, adapter_id, locked=True)
-    if standing is not None:
-        return adapter is not None and adapter.epoch == standing.epoch
+    if tenure is not None:
+        return adapter is not None and adapter.epoch == tenure.epoch
     return adapter is None or not adapters.is_alive(adapter, transaction.now, proven_dead)
 
 
-def _is_replaced(epoch: int | None, standing: Standing | None) -> bool:
+def _is_replaced(epoch: int | None, tenure: Tenure | None) -> bool:
     """Return whether what took a command at this epoch stands for the adapter no more."""
-    return standing is not None and epoch != standing.epoch
+    return tenure is not None and epoch != tenure.epoch
 
 
 def finish(

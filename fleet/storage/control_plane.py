@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from fleet.domain.adapters import Standing
+from fleet.domain.adapters import Tenure
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
@@ -89,13 +89,13 @@ class SqlControlPlane:
         pool: str | None,
         taker: ProcessIdentity,
         proven_dead: ProvenDead,
-        standing: Standing | None = None,
+        tenure: Tenure | None = None,
     ) -> tuple[CommandRecord, ...]:
         """Take this adapter's open commands; takes the write lock only when there are any."""
         if not self._database.read(lambda transaction: transaction.rows(_ANY_OPEN, adapter_id=adapter_id)):
             return ()
         return self._database.write(
-            lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead, standing)
+            lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead, tenure)
         )
 
     def finish_command(
@@ -116,11 +116,29 @@ class SqlControlPlane:
         """Return commands, newest first."""
         return self._database.read(lambda transaction: commands.newest(transaction, limit))
 
-    def launching(self, group_id: str, launch_token: str, process: ProcessIdentity, log_path: str | None) -> bool:
-        """Note the process that a launch started."""
+    def launching(
+        self,
+        group_id: str,
+        launch_token: str,
+        process: ProcessIdentity,
+        log_path: str | None,
+        reference: str | None = None,
+    ) -> bool:
+        """Note what a launch started."""
         return self._database.write(
-            lambda transaction: groups.launching(transaction, group_id, launch_token, process, log_path)
+            lambda transaction: groups.launching(transaction, group_id, launch_token, process, log_path, reference)
         )
+
+    def late_launch(self, group_id: str, launch_token: str, log_path: str | None, reference: str | None) -> int | None:
+        """Order the end of a launch that its group waits for no more."""
+
+        def write(transaction: Transaction) -> int | None:
+            if not groups.note_late(transaction, group_id, launch_token, log_path, reference):
+                return None
+            group = groups.get(transaction, group_id)
+            return None if group is None else commands.shut_down(transaction, group)
+
+        return self._database.write(write)
 
     def contact(
         self, group_id: str, launch_token: str, process: ProcessIdentity, *, lease: float = DEFAULT_LEASE

@@ -38,8 +38,12 @@ _ADD = Statement(
 )
 _LAUNCHING = Statement(
     """UPDATE worker_group SET status = 'launching', host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
-        pid = :pid, pid_start_ticks = :pid_start_ticks, log_path = :log_path
+        pid = :pid, pid_start_ticks = :pid_start_ticks, log_path = :log_path, reference = :reference
     WHERE group_id = :group_id AND launch_token = :token AND status IN ('requested', 'launching')"""
+)
+_REFERENCE = Statement(
+    """UPDATE worker_group SET reference = coalesce(:reference, reference), log_path = coalesce(:log_path, log_path)
+    WHERE group_id = :group_id AND launch_token = :token"""
 )
 _CONTACT = Statement(
     """UPDATE worker_group SET status = 'running', host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
@@ -153,12 +157,25 @@ def add(transaction: Transaction, group: NewGroup) -> GroupOrders:
 
 
 def launching(
-    transaction: Transaction, group_id: str, token: str, process: ProcessIdentity, log_path: str | None
+    transaction: Transaction,
+    group_id: str,
+    token: str,
+    process: ProcessIdentity,
+    log_path: str | None,
+    reference: str | None,
 ) -> bool:
-    """Note the process that a launch started."""
-    return bool(
-        transaction.touched(_LAUNCHING, group_id=group_id, token=token, log_path=log_path, **process_values(process))
-    )
+    """Note what a launch started."""
+    values = {**process_values(process), "log_path": log_path, "reference": reference}
+    return bool(transaction.touched(_LAUNCHING, group_id=group_id, token=token, **values))
+
+
+def note_late(transaction: Transaction, group_id: str, token: str, log_path: str | None, reference: str | None) -> bool:
+    """Note where a launch stands that its group waits for no more."""
+    values = {"log_path": log_path, "reference": reference}
+    noted = transaction.touched(_REFERENCE, group_id=group_id, token=token, **values)
+    if noted:
+        record_event(transaction, "launch_too_late", group_id, "it came up when it was wanted no more: it is shut down")
+    return bool(noted)
 
 
 def contact(

@@ -157,8 +157,10 @@ def _adapter(
     return AdapterState(
         adapter_id,
         # What nobody stands for any more has no limits: they were those of the process that stood for it.
-        adapter.limits if adapter.lease_expires_at is not None else Limits(priority=adapter.limits.priority),
+        adapter.limits if adapter.lease_expires_at is not None else Limits(),
         carried,
+        adapter.resizes or adapter.lease_expires_at is None,
+        adapter.priority,
         adapter.status,
         adapter.reason,
         max(filter(None, (until, adapter.backoff_until)), default=None),

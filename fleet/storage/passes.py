@@ -267,7 +267,10 @@ def _start(transaction: Transaction, current: ScalerPass, decision_id: int, star
 def _cancel(transaction: Transaction, cancel: CancelGroup) -> None:
     """Withdraw a launch: its start command is cancelled, or finds the token refused."""
     groups.stop(transaction, cancel.group_id, "withdrawn: fewer workers are wanted now")
-    commands.cancel_start(transaction, cancel.group_id)
+    group = groups.get(transaction, cancel.group_id)
+    if not commands.cancel_start(transaction, cancel.group_id) and group is not None:
+        # Its start is under way, or done: its place is told.
+        commands.shut_down(transaction, group)
 
 
 def _decide(transaction: Transaction, current: ScalerPass, plan: Plan) -> int:

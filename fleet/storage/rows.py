@@ -128,7 +128,7 @@ def worker_of(row: Row) -> WorkerRecord:
 
 GROUP_COLUMNS = f"""group_id, pool, adapter_id, capabilities_json, target_size, status, launch_token, {PROCESS},
     created_at, contacted_at, boot_deadline_at, last_heartbeat, lease_seconds, lease_expires_at, exit_code, error,
-    log_path, decision_id"""
+    log_path, decision_id, reference"""
 
 
 def group_of(row: Row) -> GroupRecord:
@@ -152,6 +152,7 @@ def group_of(row: Row) -> GroupRecord:
         error=row["error"],
         log_path=row["log_path"],
         decision_id=row["decision_id"],
+        reference=row["reference"],
     )
 
 

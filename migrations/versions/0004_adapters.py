@@ -23,6 +23,7 @@ _NEW_COLUMNS = {
         ("pid_start_ticks", sa.BigInteger().with_variant(sa.Integer(), "sqlite")),
         ("lease_seconds", sa.Float()),
         ("reason", sa.String()),
+        ("resizes", sa.Boolean()),
     ),
     "worker_group": (("reference", sa.String()),),
 }

@@ -16,9 +16,9 @@ LATER = NOW + timedelta(seconds=30)
 GPU = {"gpu": 1.0}
 
 
-def adapter(name: str, *, groups: int = 0, **limits: object) -> AdapterState:
+def adapter(name: str, *, groups: int = 0, priority: int = 0, resizes: bool = False, **limits: object) -> AdapterState:
     """Return an active adapter with these limits, which carries so many groups."""
-    return AdapterState(name, Limits(**limits), groups)  # type: ignore[arg-type]
+    return AdapterState(name, Limits(**limits), groups, resizes, priority)  # type: ignore[arg-type]
 
 
 def sizes(missing: int, *adapters: AdapterState, most: int = 100, wanted: tuple[dict[str, float], ...] = ()) -> object:
@@ -35,9 +35,11 @@ def test_an_adapter_without_limits_gets_one_group() -> None:
 
 
 def test_groups_of_one_size_are_whole() -> None:
-    """An adapter that makes groups of four starts two of them for five workers: it could not shrink one (SC07)."""
+    """An adapter that makes groups of four starts two of them for five workers: it could not shrink one; where any size
+    will do, four is the largest."""
     assert sizes(5, adapter("a", workers_per_group=4)) == [("a", 4), ("a", 4)]
     assert sizes(4, adapter("a", workers_per_group=4)) == [("a", 4)]
+    assert sizes(5, adapter("a", workers_per_group=4, resizes=True)) == [("a", 4), ("a", 1)]
 
 
 def test_who_has_no_room_is_passed_over() -> None:
@@ -84,10 +86,10 @@ limits = st.builds(
     st.none() | st.integers(0, 5),
     st.none() | st.integers(1, 5),
     st.sampled_from([{}, GPU]),
-    st.integers(-2, 2),
 )
 states = st.lists(
-    st.builds(AdapterState, st.sampled_from("abcd"), limits, st.integers(0, 6)), unique_by=lambda one: one.adapter_id
+    st.builds(AdapterState, st.sampled_from("abcd"), limits, st.integers(0, 6), st.booleans(), st.integers(-2, 2)),
+    unique_by=lambda one: one.adapter_id,
 )
 
 
@@ -103,7 +105,9 @@ def test_nobody_gets_more_than_it_has_room_for(
     for one in adapters:
         assert one.room is None or groups[one.adapter_id] <= one.room
         if one.limits.workers_per_group is not None:
-            assert {s.size for s in starts if s.adapter_id == one.adapter_id} <= {one.limits.workers_per_group}
+            given = {s.size for s in starts if s.adapter_id == one.adapter_id}
+            assert max(given, default=0) <= one.limits.workers_per_group
+            assert one.resizes or given <= {one.limits.workers_per_group}
     assert all(total - start.size < goal for start in starts)
     if total < goal:
         assert all(one.room is not None and groups[one.adapter_id] == one.room for one in adapters)

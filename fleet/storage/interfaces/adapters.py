@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fleet.domain.adapters import AdapterRecord, Limits, NewAdapter, Standing
+from fleet.domain.adapters import AdapterRecord, Limits, NewAdapter, Tenure
 
 
 class Adapters(Protocol):
     """Who starts and stops worker groups."""
 
-    def stand(self, adapter: NewAdapter) -> Standing:
+    def stand(self, adapter: NewAdapter) -> Tenure:
         """Begin to stand for an id, with an event; whoever did so before does no more, and its replies count no more.
 
         Raises:
             ConflictError: the id is that of an adapter of another kind.
         """
 
-    def beat(self, standing: Standing, limits: Limits) -> AdapterRecord | None:
+    def beat(self, tenure: Tenure, limits: Limits) -> AdapterRecord | None:
         """Say that the adapter is there, and what it can take; None when another process stands for the id."""
 
-    def leave(self, standing: Standing) -> bool:
+    def leave(self, tenure: Tenure) -> bool:
         """Stand for the id no more, with an event; False when another process did already."""
 
     def pause(self, adapter_id: str, reason: str) -> bool:

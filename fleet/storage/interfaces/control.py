@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from fleet.domain.adapters import Standing
+from fleet.domain.adapters import Tenure
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
@@ -141,11 +141,11 @@ class ControlPlane(Protocol):
         pool: str | None,
         taker: ProcessIdentity,
         proven_dead: ProvenDead,
-        standing: Standing | None = None,
+        tenure: Tenure | None = None,
     ) -> tuple[CommandRecord, ...]:
         """Take this adapter's pending commands, and those taken by a process proven dead; expire what is too old.
 
-        Who stands for the adapter (`standing`) takes over what its predecessors have taken as well, unless it has been
+        Who stands for the adapter (`tenure`) takes over what its predecessors have taken as well, unless it has been
         replaced itself. Who does not gets none while a process does.
         """
 
@@ -172,8 +172,26 @@ class ControlPlane(Protocol):
 
     # groups
 
-    def launching(self, group_id: str, launch_token: str, process: ProcessIdentity, log_path: str | None) -> bool:
-        """Note the process that a launch started; return False when the group no longer waits for one."""
+    def launching(
+        self,
+        group_id: str,
+        launch_token: str,
+        process: ProcessIdentity,
+        log_path: str | None,
+        reference: str | None = None,
+    ) -> bool:
+        """Note what a launch started: a process of this host, or what its place calls it (`reference`).
+
+        Returns:
+            False when the group no longer waits for a launch.
+        """
+
+    def late_launch(self, group_id: str, launch_token: str, log_path: str | None, reference: str | None) -> int | None:
+        """Order the end of a launch that its group waits for no more: nothing that is paid for is forgotten.
+
+        Returns:
+            The shutdown's command id; None when there is no such group.
+        """
 
     def contact(
         self, group_id: str, launch_token: str, process: ProcessIdentity, *, lease: float = DEFAULT_LEASE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, Float, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy import Boolean, CheckConstraint, Column, Float, Index, Integer, String, UniqueConstraint, text
 
 from fleet.domain.group import CommandKind, CommandStatus, GroupStatus
 from fleet.storage.tables.columns import process_columns, status, table
@@ -49,6 +49,7 @@ worker_adapter = table(
     *process_columns()[1:],
     Column("lease_seconds", Float),
     Column("reason", String),
+    Column("resizes", Boolean),
     CheckConstraint("consecutive_failures >= 0", name="failures"),
 )
 

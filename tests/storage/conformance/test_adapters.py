@@ -14,7 +14,7 @@ from tests.ageing import age
 from tests.storage.plans import ADAPTER, applied, begin, starting
 from tests.storage.samples import dead, execute, nobody, process
 
-LIMITS = Limits(4, 2, {"gpu": 1}, 7)
+LIMITS = Limits(4, 2, {"gpu": 1})
 
 
 def adapter(adapter_id: str = ADAPTER, pid: int = 8, **given: object) -> NewAdapter:
@@ -38,7 +38,7 @@ def events(store: Storage) -> list[str]:
 
 def test_a_process_stands_for_an_adapter(store: Storage) -> None:
     """What it says of itself is its row, each heartbeat renews its lease and says anew what it can take."""
-    standing = store.adapters.stand(adapter())
+    tenure = store.adapters.stand(adapter())
     row = known(store)
     assert (row.kind, row.process, row.epoch, row.limits, row.status) == (
         "native",
@@ -50,13 +50,13 @@ def test_a_process_stands_for_an_adapter(store: Storage) -> None:
     assert row.lease_expires_at is not None
     age(store, 15)
     more = replace(LIMITS, max_worker_groups=9)
-    beaten = store.adapters.beat(standing, more)
+    beaten = store.adapters.beat(tenure, more)
     assert beaten == known(store)
     assert beaten is not None
     assert beaten.limits == more
     assert beaten.lease_expires_at is not None
     assert beaten.lease_expires_at > store.now()
-    assert store.adapters.leave(standing)
+    assert store.adapters.leave(tenure)
     assert known(store).lease_expires_at is None
     assert events(store) == ["adapter_started", "adapter_stopped"]
 
@@ -86,13 +86,13 @@ def test_commands_are_taken_by_who_stands_for_the_adapter(store: Storage) -> Non
     current = begin(store)
     applied(store, current, starting(2))
     assert store.control.take_commands(ADAPTER, None, process(7), nobody)
-    standing = store.adapters.stand(adapter())
-    [command] = store.control.take_commands(ADAPTER, None, process(8), nobody, standing)
+    tenure = store.adapters.stand(adapter())
+    [command] = store.control.take_commands(ADAPTER, None, process(8), nobody, tenure)
     assert command.taken_by == process(7)
-    assert store.control.take_commands(ADAPTER, None, process(8), nobody, standing) == ()
+    assert store.control.take_commands(ADAPTER, None, process(8), nobody, tenure) == ()
     assert store.control.take_commands(ADAPTER, None, process(7), dead(7)) == ()
     later = store.adapters.stand(adapter(pid=9))
-    assert store.control.take_commands(ADAPTER, None, process(8), dead(9), standing) == ()
+    assert store.control.take_commands(ADAPTER, None, process(8), dead(9), tenure) == ()
     [again] = store.control.take_commands(ADAPTER, None, process(9), nobody, later)
     assert again.taken_by == process(8)
     for late in (7, 8):
