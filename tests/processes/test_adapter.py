@@ -157,7 +157,7 @@ def test_nothing_is_ordered_from_a_paused_adapter(site: Site) -> None:
 
 
 def test_wrong_usage_is_one_line(site: Site) -> None:
-    """A kind that does not exist, or a lease of less than three heartbeats, ends with 2 and one line; nothing stands."""
+    """A kind that there is not, or a lease of less than three heartbeats, ends with 2 and one line; nothing stands."""
     for words, line in (
         (
             ["carrier-pigeon", "--adapter-id=a"],
