@@ -6,7 +6,6 @@ those of OpenGRIS Scaler's worker adapters; what is beyond them is ignored by se
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ BETWEEN = RetryPolicy(multiplier=1.0, max=5.0)
 GONE = (NOT_FOUND, 410)
 
 _LONGEST_NAME = 500
+_MOST = 2**31 - 1
 _LONGEST_WORDS = 1_000
 
 
@@ -149,8 +149,8 @@ def _items(value: Any) -> list[Any]:
 
 
 def _limit(value: Any) -> int | None:
-    """Return a limit; what is none (missing, negative, a word) is no limit."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """Return a limit; what is none (missing, negative, a word, beyond any fleet) is no limit."""
+    return value if isinstance(value, int) and _is_quantity(value) else None
 
 
 def _capabilities(value: Any) -> dict[str, float] | None:
@@ -160,7 +160,7 @@ def _capabilities(value: Any) -> dict[str, float] | None:
 
 
 def _is_quantity(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
 
 
 def _listed(entry: Mapping[str, Any]) -> Listed | None:
@@ -173,6 +173,6 @@ def _listed(entry: Mapping[str, Any]) -> Listed | None:
 
 def _ended(group_id: str, entry: Mapping[str, Any]) -> Ended:
     code = entry.get("exit_code")
-    known = isinstance(code, int) and not isinstance(code, bool) and abs(code) < 2**31
+    known = isinstance(code, int) and not isinstance(code, bool) and abs(code) <= _MOST
     words = " ".join(str(entry.get("error") or "").split())[-_LONGEST_WORDS:]
     return Ended(group_id, code if known else None, words or None)

@@ -12,10 +12,10 @@ from fleet.adapters.kinds import Assignment, load_kind
 from fleet.cli.options import worker_arguments
 from fleet.config import DATABASE_VARIABLE, locate
 from fleet.domain.group import GroupRecord, Template
-from fleet.domain.plan import CancelGroup, StartGroup
 from fleet.process import variable_of
 from fleet.storage.interfaces import ProvenDead, Storage
 from fleet.wiring import open_storage
+from tests.adapters.ordering import requested
 from tests.processes.harness import HEARTBEAT, LEASE, ROOT, Site
 from tests.processes.running import Running
 from tests.storage import plans
@@ -50,14 +50,7 @@ class Place:
 
     def requested(self, size: int = 1) -> GroupRecord:
         """Order a group and return its row."""
-        wanted = plans.plan(starts=(StartGroup(ADAPTER_ID, size),))
-        [group_id] = plans.applied(self.storage, wanted).groups
-        return self.row(group_id)
-
-    def withdrawn(self, group: GroupRecord) -> None:
-        """Order that a group does not come up."""
-        wanted = plans.plan(cancels=(CancelGroup(group.group_id, group.target_size),))
-        plans.applied(self.storage, wanted)
+        return requested(self.storage, ADAPTER_ID, size)
 
     def row(self, group_id: str) -> GroupRecord:
         """Return a group as its row is now."""

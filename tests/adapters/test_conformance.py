@@ -12,6 +12,7 @@ from fleet.adapters import Ended, LaunchFailed
 from fleet.adapters.base import NO_CAPACITY, REFUSED
 from fleet.config import DATABASE_VARIABLE, locate
 from fleet.domain.group import CommandStatus, GroupRecord, GroupStatus
+from tests.adapters.ordering import withdraw
 from tests.adapters.places import ADAPTER_ID, MOST_GROUPS, Place, template
 from tests.processes.procfs import parent
 from tests.storage.samples import process as another_process
@@ -63,7 +64,7 @@ def test_a_withdrawn_group_is_ended_before_contact(place: Place) -> None:
     group = place.requested()
     place.carry_out(HANGING)
     place.wait(lambda: place.processes(group), "the launch is there")
-    place.withdrawn(group)
+    withdraw(place.storage, group)
     place.carry_out(HANGING)
     place.wait(lambda: not place.processes(group), "the launch has ended")
     assert place.row(group.group_id).status is GroupStatus.STOPPED
