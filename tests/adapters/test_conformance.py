@@ -53,6 +53,17 @@ def test_two_starts_with_one_token_are_one_group(place: Place) -> None:
     assert len(supervisors(place, group)) == 1
 
 
+def test_two_adapters_with_one_token_bring_up_one_group(place: Place) -> None:
+    """Of two adapters that start one group, neither knowing of the other, one group comes of it and nothing is left."""
+    group = place.requested(2)
+    for _ in range(2):
+        place.anew().start_group(group, template())
+    place.wait_status(group, "running")
+    place.site.wait_workers(2)
+    place.wait(lambda: len(supervisors(place, group)) == 1, "the second one has gone")
+    assert len(place.site.workers()) == 2
+
+
 def supervisors(place: Place, group: GroupRecord) -> list[int]:
     """Return the processes of a group that are no children of another one of it."""
     pids = place.processes(group)
