@@ -38,7 +38,17 @@ class Place:
         self.site = site
         self.storage: Storage = open_storage(locate(str(site.database)))
         self._url = start_service(site).text.strip() if kind == "webhook" else ""
+        self._made: list[Adapter] = []
         self.adapter = self.anew()
+
+    def close(self) -> None:
+        """End all that was started here."""
+        self.storage.close()
+        self.site.kill_all()
+        if self.kind == "native":
+            # Children of this very process: it must hear of their ends.
+            for adapter in self._made:
+                adapter.ended_groups()
 
     def anew(self) -> Adapter:
         """Return an adapter that remembers nothing, as after a crash."""
@@ -46,7 +56,8 @@ class Place:
         environment = self.site.environment(PLACE_TOKEN=TOKEN)
         assignment = Assignment(ADAPTER_ID, locate(str(self.site.database)), worker_arguments, environment, limits)
         options = {"url": self._url, "token-env": "PLACE_TOKEN", "timeout": "10s"} if self._url else {}
-        return load_kind(self.kind).make(assignment, options)
+        self._made.append(load_kind(self.kind).make(assignment, options))
+        return self._made[-1]
 
     def requested(self, size: int = 1) -> GroupRecord:
         """Order a group and return its row."""
