@@ -165,7 +165,7 @@ class NativeAdapter:
         seen = process.sightings().values()
         found: dict[str, Standing] = {}
         # The first process of a group is its supervisor: its children carry the same variables.
-        for each in sorted(seen, key=lambda sighting: sighting.start_ticks, reverse=True):
+        for each in sorted(seen, key=lambda sighting: (sighting.start_ticks, sighting.pid), reverse=True):
             if each.pid == each.session and (group := self._standing(each.pid)):
                 found[group.launch_token] = group
         return tuple(found.values())

@@ -40,6 +40,8 @@ def test_a_started_group_makes_contact(place: Place) -> None:
     members = place.site.ledger.rows("SELECT DISTINCT group_id, adapter_id FROM worker_registry")
     assert members == [(group.group_id, ADAPTER_ID)]
     assert place.storage.control.commands()[0].status is CommandStatus.SUCCEEDED
+    [standing] = place.anew().list_groups()
+    assert standing.launch.process in (None, place.row(group.group_id).process)
 
 
 def test_two_starts_with_one_token_are_one_group(place: Place) -> None:
@@ -102,10 +104,13 @@ def test_a_command_of_a_crashed_adapter_starts_nothing_again(place: Place) -> No
     group = place.requested()
     dead = another_process(7)
     place.storage.control.take_commands(ADAPTER_ID, None, dead, lambda holder: False)
-    place.adapter.start_group(group, template())
+    launch = place.adapter.start_group(group, template())
     place.wait(lambda: place.processes(group), "the launch is there")
     [outcome] = place.carry_out(template(), place.anew(), lambda holder: holder == dead)
     assert outcome.error is None
+    reply = place.storage.control.commands()[0].reply or {}
+    assert reply.get("worker_group_id") == launch.reference
+    assert reply.get("pid") == (launch.process.pid if launch.process else None)
     place.wait_status(group, "running")
     place.site.wait_workers(1)
     assert len(place.adapter.list_groups()) == 1

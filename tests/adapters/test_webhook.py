@@ -75,6 +75,15 @@ def test_secrets_stay_out_of_requests_and_rows(memory: Storage) -> None:
     assert PASSWORD not in told
 
 
+def test_a_group_that_stands_is_not_started_again(memory: Storage) -> None:
+    """An adapter that started a group gives no second order for it, to services that know no tokens either (AD08)."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([STARTED, replying(200, {"worker_group_id": "another"})]) as server:
+        adapter = an_adapter(server)
+        assert adapter.start_group(group, TEMPLATE) == adapter.start_group(group, TEMPLATE)
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("first", [replying(500, {}), replying(503, b"busy"), resetting], ids=["500", "503", "reset"])
 def test_a_start_is_tried_again_with_its_token(memory: Storage, first: Answer) -> None:
     """What may pass is tried again after a wait, with the same token, so that the service can know it (AD08)."""

@@ -98,6 +98,14 @@ def test_an_exit_code_is_a_number(memory: Storage, code: object, known: int | No
         assert an_adapter(server).ended_groups() == (Ended(group.group_id, known),)
 
 
+def test_a_size_is_nothing_to_a_service_that_does_not_name_it(memory: Storage) -> None:
+    """A service that does not say that it can resize groups is not asked to."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([MUTE]) as server:
+        assert not an_adapter(server).resize_group(replace(group, target_size=1, reference="i-0123"))
+    assert server.requests == []
+
+
 def test_a_size_is_told_to_a_service_that_wants_it(memory: Storage) -> None:
     """A service that knows how is told a group's new size."""
     group = requested(memory, CLOUD, 2)
