@@ -199,7 +199,7 @@ def test_a_template_that_makes_no_sense_is_refused(place: Place) -> None:
 
 
 def test_strangers_are_left_alone(place: Place) -> None:
-    """What another adapter started, of the same database, is neither listed nor told of (AD13)."""
+    """What another adapter started, of the same database, is neither listed nor told of."""
     group = place.requested()
     foreign = place.site.worker(
         env={
