@@ -113,7 +113,7 @@ def _loaded(entry: EntryPoint) -> Kind:
         reason = " ".join(str(error).split())[:300]
         raise UsageError(f"adapter kind {entry.name!r}, {_place(entry)}: {type(error).__name__}: {reason}") from error
     if not isinstance(kind, Kind):
-        raise UsageError(f"adapter kind {entry.name!r}, {_place(entry)}: it is no fleet.adapters.Kind")
+        raise UsageError(f"adapter kind {entry.name!r}, {_place(entry)}: it is no fleet.adapters.kinds.Kind")
     return kind
 
 

@@ -27,6 +27,7 @@ from fleet.adapters.base import (
 from fleet.config import DATABASE_VARIABLE, Location
 from fleet.domain.adapters import Limits
 from fleet.domain.group import GroupRecord, Template
+from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import UsageError
 from fleet.logs import log_directory, log_path, open_log
 
@@ -144,24 +145,27 @@ class NativeAdapter:
 
     def find_group(self, group: GroupRecord) -> Launch | None:
         """Return the process that carries the group's token, started by a predecessor that crashed."""
-        found = process.find_by_environment(TOKEN_VARIABLE, group.launch_token)
-        return None if found is None else Launch(found, str(self._log_path(group)))
+        supervisor = self._supervisor(group)
+        return None if supervisor is None else Launch(supervisor, str(self._log_path(group)))
 
     def resize_group(self, group: GroupRecord) -> bool:
         """Return whether the group is here: its supervisor reads its size from its row."""
-        return self.find_group(group) is not None
+        return self._supervisor(group) is not None
 
     def stop_group(self, group: GroupRecord) -> bool:
         """Send SIGTERM to the group's supervisor."""
-        launch = self.find_group(group)
-        return launch is not None and launch.process is not None and process.send_signal(launch.process, signal.SIGTERM)
+        supervisor = self._supervisor(group)
+        return supervisor is not None and process.send_signal(supervisor, signal.SIGTERM)
+
+    def _supervisor(self, group: GroupRecord) -> ProcessIdentity | None:
+        return process.find_by_environment(TOKEN_VARIABLE, group.launch_token)
 
     def list_groups(self) -> tuple[Standing, ...]:
         """Return the groups of this adapter among this host's processes, whichever process started them."""
         seen = process.sightings().values()
         found: dict[str, Standing] = {}
         # The first process of a group is its supervisor: its children carry the same variables.
-        for each in sorted(seen, key=lambda sighting: sighting.start_ticks, reverse=True):
+        for each in sorted(seen, key=lambda sighting: (sighting.start_ticks, sighting.pid), reverse=True):
             if each.pid == each.session and (group := self._standing(each.pid)):
                 found[group.launch_token] = group
         return tuple(found.values())

@@ -6,7 +6,6 @@ those of OpenGRIS Scaler's worker adapters; what is beyond them is ignored by se
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,11 +26,12 @@ RESIZE = "resize_worker_group"
 """As LIST."""
 
 ATTEMPTS = 3
-"""Of one order: with 10 s each and the waits between them they end well within the boot deadline."""
+"""Of one order."""
 BETWEEN = RetryPolicy(multiplier=1.0, max=5.0)
 GONE = (NOT_FOUND, 410)
 
 _LONGEST_NAME = 500
+_MOST = 2**31 - 1
 _LONGEST_WORDS = 1_000
 
 
@@ -101,10 +101,10 @@ class AdapterService:
     def start(self, order: Mapping[str, Any], launch_token: str) -> str:
         """Start a group and return what the service calls it; each attempt carries the token."""
         reply = self._ask(START, order, {"Idempotency-Key": launch_token})
-        name = reply.get("worker_group_id")
-        if isinstance(name, str | int) and not isinstance(name, bool) and 0 < len(str(name)) <= _LONGEST_NAME:
-            return str(name)
-        raise ExchangeFailed(f"{self._mailbox}: the reply to {START} names no worker_group_id", NONSENSE)
+        name = _name(reply.get("worker_group_id"))
+        if name is None:
+            raise ExchangeFailed(f"{self._mailbox}: the reply to {START} names no worker_group_id", NONSENSE)
+        return name
 
     def order(self, action: str, reference: str, order: Mapping[str, Any]) -> bool:
         """Give an order about the group `reference`; return False when there is none such."""
@@ -150,30 +150,38 @@ def _items(value: Any) -> list[Any]:
 
 
 def _limit(value: Any) -> int | None:
-    """Return a limit; what is none (missing, negative, a word) is no limit."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """Return a limit; what is none (missing, negative, a word, beyond any fleet) is no limit."""
+    return value if isinstance(value, int) and _is_quantity(value) else None
 
 
 def _capabilities(value: Any) -> dict[str, float] | None:
     if not isinstance(value, dict):
         return None
-    return {name: float(much) for name, much in value.items() if _is_quantity(much)}
+    return {name: float(much) for name, much in value.items() if _name(name) and _is_quantity(much)}
 
 
 def _is_quantity(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
+
+
+def _name(value: Any) -> str | None:
+    """Return a name as a row and a terminal can take it; None for what is none."""
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        return None
+    name = str(value)
+    return name if name.isprintable() and 0 < len(name) <= _LONGEST_NAME else None
 
 
 def _listed(entry: Mapping[str, Any]) -> Listed | None:
     """Return a group as it is listed; None without the names by which the fleet could know it."""
-    group_id, token, name = (entry.get(key) for key in ("group_id", "launch_token", "worker_group_id"))
-    if not isinstance(group_id, str) or not isinstance(token, str) or not isinstance(name, str | int):
+    group_id, token, name = (_name(entry.get(key)) for key in ("group_id", "launch_token", "worker_group_id"))
+    if group_id is None or token is None or name is None:
         return None
-    return Listed(group_id, token, str(name), _ended(group_id, entry) if entry.get("status") == "ended" else None)
+    return Listed(group_id, token, name, _ended(group_id, entry) if entry.get("status") == "ended" else None)
 
 
 def _ended(group_id: str, entry: Mapping[str, Any]) -> Ended:
     code = entry.get("exit_code")
-    known = isinstance(code, int) and not isinstance(code, bool) and abs(code) < 2**31
-    words = " ".join(str(entry.get("error") or "").split())[-_LONGEST_WORDS:]
-    return Ended(group_id, code if known else None, words or None)
+    known = isinstance(code, int) and not isinstance(code, bool) and abs(code) <= _MOST
+    said = "".join(c if c.isprintable() else " " for c in str(entry.get("error") or ""))
+    return Ended(group_id, code if known else None, " ".join(said.split())[-_LONGEST_WORDS:] or None)

@@ -28,6 +28,9 @@ from fleet.errors import UsageError
 FRESH = 30.0
 """Seconds for which the service is not asked again what it can do."""
 
+LONGEST_TIMEOUT = 15.0
+"""Seconds of one exchange: all attempts of an order end within the boot deadline of a group."""
+
 MOST_REMEMBERED = 10_000
 """Groups, of a service that does not list them itself."""
 
@@ -190,8 +193,8 @@ def _token(assignment: Assignment, variable: str | None) -> str | None:
 
 def _seconds(timeout: str) -> float:
     seconds = parse_duration(timeout)
-    if not 0.1 <= seconds <= 60:
-        raise UsageError(f"--timeout {timeout}: give 100ms to 60s")
+    if not 0.1 <= seconds <= LONGEST_TIMEOUT:
+        raise UsageError(f"--timeout {timeout}: give 100ms to {LONGEST_TIMEOUT:g}s")
     return seconds
 
 

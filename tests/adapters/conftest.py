@@ -15,6 +15,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         site.create()
         place = Place(request.param, site)
         yield place
-        place.storage.close()
+        place.close()
     finally:
         site.close()

@@ -12,10 +12,10 @@ from fleet.adapters.kinds import Assignment, load_kind
 from fleet.cli.options import worker_arguments
 from fleet.config import DATABASE_VARIABLE, locate
 from fleet.domain.group import GroupRecord, Template
-from fleet.domain.plan import CancelGroup, StartGroup
 from fleet.process import variable_of
 from fleet.storage.interfaces import ProvenDead, Storage
 from fleet.wiring import open_storage
+from tests.adapters.ordering import requested
 from tests.processes.harness import HEARTBEAT, LEASE, ROOT, Site
 from tests.processes.running import Running
 from tests.storage import plans
@@ -38,7 +38,17 @@ class Place:
         self.site = site
         self.storage: Storage = open_storage(locate(str(site.database)))
         self._url = start_service(site).text.strip() if kind == "webhook" else ""
+        self._made: list[Adapter] = []
         self.adapter = self.anew()
+
+    def close(self) -> None:
+        """End all that was started here."""
+        self.storage.close()
+        self.site.kill_all()
+        if self.kind == "native":
+            # Children of this very process: it must hear of their ends.
+            for adapter in self._made:
+                adapter.ended_groups()
 
     def anew(self) -> Adapter:
         """Return an adapter that remembers nothing, as after a crash."""
@@ -46,18 +56,12 @@ class Place:
         environment = self.site.environment(PLACE_TOKEN=TOKEN)
         assignment = Assignment(ADAPTER_ID, locate(str(self.site.database)), worker_arguments, environment, limits)
         options = {"url": self._url, "token-env": "PLACE_TOKEN", "timeout": "10s"} if self._url else {}
-        return load_kind(self.kind).make(assignment, options)
+        self._made.append(load_kind(self.kind).make(assignment, options))
+        return self._made[-1]
 
     def requested(self, size: int = 1) -> GroupRecord:
         """Order a group and return its row."""
-        wanted = plans.plan(starts=(StartGroup(ADAPTER_ID, size),))
-        [group_id] = plans.applied(self.storage, wanted).groups
-        return self.row(group_id)
-
-    def withdrawn(self, group: GroupRecord) -> None:
-        """Order that a group does not come up."""
-        wanted = plans.plan(cancels=(CancelGroup(group.group_id, group.target_size),))
-        plans.applied(self.storage, wanted)
+        return requested(self.storage, ADAPTER_ID, size)
 
     def row(self, group_id: str) -> GroupRecord:
         """Return a group as its row is now."""

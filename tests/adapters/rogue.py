@@ -36,11 +36,15 @@ class Rogue:
 
     Attributes:
         answers: what is done with the first, second, ... request; the last one again and again.
+        abilities: the same for those that ask what the service can do, which may come at any time.
         requests: what came.
+        inquiries: what came of the latter.
     """
 
     answers: Sequence[Answer]
+    abilities: Sequence[Answer] = field(default_factory=lambda: [replying(200, {})])
     requests: list[Request] = field(default_factory=list)
+    inquiries: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._over = Event()
@@ -72,10 +76,15 @@ class Rogue:
                 return
             with closing(connection):
                 connection.settimeout(20)
-                self.requests.append(_read(connection))
-                answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
+                answer = self._next_answer(_read(connection))
                 with suppress(OSError):
                     answer(connection, self._over)
+
+    def _next_answer(self, request: Request) -> Answer:
+        asks = request.document.get("action") == "get_worker_adapter_info"
+        came, answers = (self.inquiries, self.abilities) if asks else (self.requests, self.answers)
+        came.append(request)
+        return answers[min(len(came), len(answers)) - 1]
 
 
 def _read(connection: socket.socket) -> Request:

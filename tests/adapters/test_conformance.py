@@ -12,6 +12,7 @@ from fleet.adapters import Ended, LaunchFailed
 from fleet.adapters.base import NO_CAPACITY, REFUSED
 from fleet.config import DATABASE_VARIABLE, locate
 from fleet.domain.group import CommandStatus, GroupRecord, GroupStatus
+from tests.adapters.ordering import withdraw
 from tests.adapters.places import ADAPTER_ID, MOST_GROUPS, Place, template
 from tests.processes.procfs import parent
 from tests.storage.samples import process as another_process
@@ -39,6 +40,8 @@ def test_a_started_group_makes_contact(place: Place) -> None:
     members = place.site.ledger.rows("SELECT DISTINCT group_id, adapter_id FROM worker_registry")
     assert members == [(group.group_id, ADAPTER_ID)]
     assert place.storage.control.commands()[0].status is CommandStatus.SUCCEEDED
+    [standing] = place.anew().list_groups()
+    assert standing.launch.process in (None, place.row(group.group_id).process)
 
 
 def test_two_starts_with_one_token_are_one_group(place: Place) -> None:
@@ -52,6 +55,17 @@ def test_two_starts_with_one_token_are_one_group(place: Place) -> None:
     assert len(supervisors(place, group)) == 1
 
 
+def test_two_adapters_with_one_token_bring_up_one_group(place: Place) -> None:
+    """Of two adapters that start one group, neither knowing of the other, one group comes of it and nothing is left."""
+    group = place.requested(2)
+    for _ in range(2):
+        place.anew().start_group(group, template())
+    place.wait_status(group, "running")
+    place.site.wait_workers(2)
+    place.wait(lambda: len(supervisors(place, group)) == 1, "the second one has gone")
+    assert len(place.site.workers()) == 2
+
+
 def supervisors(place: Place, group: GroupRecord) -> list[int]:
     """Return the processes of a group that are no children of another one of it."""
     pids = place.processes(group)
@@ -63,7 +77,7 @@ def test_a_withdrawn_group_is_ended_before_contact(place: Place) -> None:
     group = place.requested()
     place.carry_out(HANGING)
     place.wait(lambda: place.processes(group), "the launch is there")
-    place.withdrawn(group)
+    withdraw(place.storage, group)
     place.carry_out(HANGING)
     place.wait(lambda: not place.processes(group), "the launch has ended")
     assert place.row(group.group_id).status is GroupStatus.STOPPED
@@ -90,10 +104,13 @@ def test_a_command_of_a_crashed_adapter_starts_nothing_again(place: Place) -> No
     group = place.requested()
     dead = another_process(7)
     place.storage.control.take_commands(ADAPTER_ID, None, dead, lambda holder: False)
-    place.adapter.start_group(group, template())
+    launch = place.adapter.start_group(group, template())
     place.wait(lambda: place.processes(group), "the launch is there")
     [outcome] = place.carry_out(template(), place.anew(), lambda holder: holder == dead)
     assert outcome.error is None
+    reply = place.storage.control.commands()[0].reply or {}
+    assert reply.get("worker_group_id") == launch.reference
+    assert reply.get("pid") == (launch.process.pid if launch.process else None)
     place.wait_status(group, "running")
     place.site.wait_workers(1)
     assert len(place.adapter.list_groups()) == 1
@@ -182,7 +199,7 @@ def test_a_template_that_makes_no_sense_is_refused(place: Place) -> None:
 
 
 def test_strangers_are_left_alone(place: Place) -> None:
-    """What another adapter started, of the same database, is neither listed nor told of (AD13)."""
+    """What another adapter started, of the same database, is neither listed nor told of."""
     group = place.requested()
     foreign = place.site.worker(
         env={

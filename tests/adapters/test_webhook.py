@@ -1,0 +1,197 @@
+"""The webhook adapter's orders to services that answer as they like, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fleet.adapters import LaunchFailed
+from fleet.adapters.service import ATTEMPTS, BETWEEN
+from fleet.adapters.webhook import LONGEST_TIMEOUT
+from fleet.clock import ManualClock
+from fleet.domain.group import BOOT_DEADLINE, CommandStatus, GroupStatus
+from fleet.errors import UsageError
+from fleet.storage.interfaces import Storage
+from tests.adapters.clouds import (
+    CLOUD,
+    MUTE,
+    PASSWORD,
+    STARTED,
+    TEMPLATE,
+    TOKEN,
+    an_adapter,
+    carry_out,
+)
+from tests.adapters.ordering import requested, withdraw
+from tests.adapters.rogue import Answer, Rogue, replying, resetting
+from tests.storage import plans
+
+
+def test_a_start_says_what_the_service_must_pass_on(memory: Storage) -> None:
+    """A start carries size, arguments, variables and token; neither the database's address nor a path of this host."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([STARTED]) as server:
+        command = carry_out(memory, an_adapter(server, **{"token-env": "CLOUD_TOKEN"}))
+    [request] = server.requests
+    assert request.headers["idempotency-key"] == group.launch_token
+    assert request.document == {
+        "action": "start_worker_group",
+        "adapter_id": CLOUD,
+        "group_id": group.group_id,
+        "launch_token": group.launch_token,
+        "pool": "default",
+        "workers": 2,
+        "capabilities": {},
+        "arguments": ["--tasks=jobs", "--lease=20s", "--pool=default", "--processes=2"],
+        "environment": {
+            "FLEET_GROUP_ID": group.group_id,
+            "FLEET_LAUNCH_TOKEN": group.launch_token,
+            "FLEET_ADAPTER_ID": CLOUD,
+        },
+    }
+    assert (command.status, command.reply) == (
+        CommandStatus.SUCCEEDED,
+        {"group_id": group.group_id, "workers": 2, "worker_group_id": "i-0123"},
+    )
+    launched = plans.group(memory, group.group_id)
+    assert (launched.status, launched.process.pid) == (GroupStatus.LAUNCHING, None)
+
+
+def test_secrets_stay_out_of_requests_and_rows(memory: Storage) -> None:
+    """Neither the service's token nor the database's password is in a request's body, a row or a message (SE03)."""
+    requested(memory, CLOUD, 2)
+    wrong = [replying(401, {"error": f"Bearer {TOKEN} is wrong"})]
+    with Rogue(wrong, wrong) as server:
+        adapter = an_adapter(server, **{"token-env": "CLOUD_TOKEN"})
+        command = carry_out(memory, adapter)
+        problem = adapter.info().problem
+    assert server.requests[0].headers["authorization"] == f"Bearer {TOKEN}"
+    told = json.dumps([request.document for request in server.requests]) + str(command) + str(problem)
+    told += str(memory.control.groups())
+    assert "*** is wrong" in told
+    assert TOKEN not in told
+    assert PASSWORD not in told
+
+
+def test_a_group_that_stands_is_not_started_again(memory: Storage) -> None:
+    """An adapter that started a group gives no second order for it, to services that know no tokens either (AD08)."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([STARTED, replying(200, {"worker_group_id": "another"})]) as server:
+        adapter = an_adapter(server)
+        assert adapter.start_group(group, TEMPLATE) == adapter.start_group(group, TEMPLATE)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("first", [replying(500, {}), replying(503, b"busy"), resetting], ids=["500", "503", "reset"])
+def test_a_start_is_tried_again_with_its_token(memory: Storage, first: Answer) -> None:
+    """What may pass is tried again after a wait, with the same token, so that the service can know it (AD08)."""
+    group = requested(memory, CLOUD, 2)
+    clock = ManualClock()
+    before = clock.boottime()
+    with Rogue([first, STARTED]) as server:
+        launch = an_adapter(server, clock).start_group(group, TEMPLATE)
+    assert launch.reference == "i-0123"
+    assert [request.headers["idempotency-key"] for request in server.requests] == [group.launch_token] * 2
+    assert server.requests[0].document == server.requests[1].document
+    assert 0 < clock.boottime() - before <= BETWEEN.bound(1)
+
+
+def test_a_start_is_given_up_in_time(memory: Storage) -> None:
+    """A service that stays broken is asked a few times, with bounded waits; then the launch failed."""
+    group = requested(memory, CLOUD, 2)
+    clock = ManualClock()
+    before = clock.boottime()
+    with Rogue([replying(500, {"error": "no disk"})]) as server, pytest.raises(LaunchFailed, match="no disk") as failed:
+        an_adapter(server, clock).start_group(group, TEMPLATE)
+    assert failed.value.code == 500
+    assert len(server.requests) == ATTEMPTS
+    assert clock.boottime() - before <= sum(BETWEEN.bound(attempt) for attempt in range(1, ATTEMPTS))
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        pytest.param(replying(429, {"error": "Capacity exceeded"}), 429, id="full"),
+        pytest.param(replying(400, {"error": "unknown pool"}), 400, id="refused"),
+        pytest.param(replying(307, b"", Location="http://elsewhere/"), 307, id="redirected"),
+        pytest.param(replying(200, b"<html>"), 502, id="no JSON"),
+        pytest.param(replying(200, {"worker_group_id": ""}), 502, id="no name"),
+        pytest.param(replying(200, {"worker_group_id": True}), 502, id="no text"),
+        pytest.param(replying(200, {"worker_group_id": "a\0b\ud800"}), 502, id="nothing for a row"),
+        pytest.param(replying(200, {"error": "later"}), 502, id="no group"),
+        pytest.param(replying(200, {"worker_group_id": "x" * 501}), 502, id="a novel"),
+    ],
+)
+def test_a_refused_start_is_not_repeated(memory: Storage, answer: Answer, code: int) -> None:
+    """What will not pass fails the command and the group at once, with its number (AD02)."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([answer]) as server:
+        command = carry_out(memory, an_adapter(server))
+    assert (command.status, command.error_code) == (CommandStatus.FAILED, code)
+    assert len(server.requests) == 1
+    failed = plans.group(memory, group.group_id)
+    assert (failed.status, failed.error) == (GroupStatus.FAILED, command.error_message)
+
+
+def test_nobody_listens(memory: Storage) -> None:
+    """A service that is not there fails the command with 503."""
+    requested(memory, CLOUD, 2)
+    with Rogue([MUTE]) as server:
+        adapter = an_adapter(server)
+    command = carry_out(memory, adapter)
+    assert (command.status, command.error_code) == (CommandStatus.FAILED, 503)
+
+
+@pytest.mark.parametrize(("status", "succeeded"), [(200, True), (404, True), (410, True), (400, False), (500, False)])
+def test_gone_is_not_the_same_as_unknown(memory: Storage, status: int, succeeded: bool) -> None:
+    """A withdrawn group that the service no longer has is stopped; where it does not say, the command fails (AD12)."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([STARTED, replying(status, {"error": "so be it"})]) as server:
+        adapter = an_adapter(server)
+        carry_out(memory, adapter)
+        withdraw(memory, group)
+        command = carry_out(memory, adapter)
+    assert server.requests[1].document == {
+        "action": "shutdown_worker_group",
+        "adapter_id": CLOUD,
+        "group_id": group.group_id,
+        "launch_token": group.launch_token,
+        "worker_group_id": "i-0123",
+    }
+    row = plans.group(memory, group.group_id)
+    assert row.status is (GroupStatus.STOPPED if succeeded else GroupStatus.STOPPING)
+    assert command.error_code == (None if succeeded else status)
+
+
+def test_a_group_is_stopped_by_the_name_on_its_row(memory: Storage) -> None:
+    """After a crash the row says what the service calls a group; without that, the fleet's own id is tried."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([MUTE]) as server:
+        assert an_adapter(server).stop_group(replace(group, reference="i-9"))
+        assert an_adapter(server).stop_group(group)
+    named = [each.document["worker_group_id"] for each in server.requests if "worker_group_id" in each.document]
+    assert named == ["i-9", group.group_id]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"token-env": "NO_SUCH"}, "variable NO_SUCH is not set"),
+        ({"timeout": "soon"}, "duration 'soon'"),
+        ({"timeout": "0"}, "100ms to 15s"),
+        ({"timeout": "16s"}, "100ms to 15s"),
+        ({"url": "example.org"}, "http://"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], words: str) -> None:
+    """An adapter with options that cannot be is not made; the line says which."""
+    with Rogue([MUTE]) as server, pytest.raises(UsageError, match=words):
+        an_adapter(server, **options)
+
+
+def test_all_attempts_end_before_the_boot_deadline() -> None:
+    """However long one exchange may take, an order is given up before its group has failed for want of contact."""
+    waits = sum(BETWEEN.bound(attempt) for attempt in range(1, ATTEMPTS))
+    assert ATTEMPTS * LONGEST_TIMEOUT + waits < BOOT_DEADLINE
