@@ -15,7 +15,7 @@ from benchmarks import goals, machine, measures
 from benchmarks.outcome import Outcome
 from benchmarks.peers import all_peers
 from benchmarks.peers.base import Peer
-from benchmarks.processes import ROOT, Invalid
+from benchmarks.processes import ROOT, Invalid, compile_fleet
 from benchmarks.report import markdown, write
 from benchmarks.scale import FULL, QUICK, SHORT, Scale
 
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no measure is called {', '.join(sorted(unknown))}: there are {', '.join(measures.ALL)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     load = os.getloadavg()
+    compile_fleet()
     scale = _scale(given)
     peers = () if given.without_peers else all_peers()
     if not peers:

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks import floors, ours
 from benchmarks.compare import Series, in_turns
 from benchmarks.measures import enqueue, layers
-from benchmarks.processes import folder, python, run
+from benchmarks.processes import compile_fleet, folder, python, run
 from fleet import Fleet
 
 ROUNDS = 3
@@ -49,6 +49,7 @@ BOUNDS: Bounds = {
 
 def main() -> int:
     """Measure, print a line for each ratio, and return 1 when one is beyond its bound."""
+    compile_fleet()
     found = in_turns(ROUNDS, _turns())
     times = {name: Series(tuple(values)) for name, values in found.items()}
     within = [told(times, *names, bound) for names, bound in BOUNDS.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import ctypes
 import os
 import signal
@@ -116,6 +117,11 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE
         if time.monotonic() > deadline:
             raise Invalid(f"{what}: not within {seconds:g} s")
         time.sleep(pause)
+
+
+def compile_fleet() -> None:
+    """Compile Fleet's modules, as installing it does: in a checkout that nobody may write to, each start would."""
+    compileall.compile_dir(ROOT / "fleet", quiet=2)
 
 
 def elapsed(action: Callable[[], object]) -> float:
