@@ -216,7 +216,9 @@ def _told(order: OrderRecord, what: str) -> list[str]:
         case OrderKind.GET_STATUS:
             return _status_lines(reply)
         case OrderKind.SET_TASK:
-            return [f"worker {order.worker_id} has claimed task {reply.get('task_id')} (claim {reply.get('claim_token')})"]
+            return [
+                f"worker {order.worker_id} has claimed task {reply.get('task_id')} (claim {reply.get('claim_token')})"
+            ]
         case OrderKind.CANCEL_TASK:
             return [f"task {reply.get('task_id')} runs at {order.worker_id}: it is asked to stop"]
         case _:

@@ -17,6 +17,7 @@ ORDERS_SHOWN = 5
 
 worker_app = new_app("One worker.")
 
+
 def add_commands(app: typer.Typer) -> None:
     """Add these commands to `fleet`."""
     worker_orders.add_commands(worker_app)

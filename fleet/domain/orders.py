@@ -136,7 +136,7 @@ class AssignableTask:
 def assignment_refusal(order: OrderRecord, task: AssignableTask | None) -> OrderAnswer | None:
     """Return why a task cannot be assigned as ordered; None when it can."""
     if order.task_id is None:
-        return refusal(MALFORMED, "the arguments name no task: give {\"task_id\": N}")
+        return refusal(MALFORMED, 'the arguments name no task: give {"task_id": N}')
     if task is None:
         return refusal(MISSING, f"task {order.task_id}: there is no such task")
     if task.status is not TaskStatus.PENDING:
@@ -166,7 +166,7 @@ def assignment_answer(order: OrderRecord, task: AssignableTask | None) -> OrderA
 def cancel_refusal(order: OrderRecord, task: AssignableTask | None) -> OrderAnswer:
     """Return why a worker does not end a task: it does not execute it."""
     if order.task_id is None:
-        return refusal(MALFORMED, "the arguments name no task: give {\"task_id\": N}")
+        return refusal(MALFORMED, 'the arguments name no task: give {"task_id": N}')
     if task is None:
         return refusal(MISSING, f"task {order.task_id}: there is no such task")
     where = f"runs at {task.worker}" if task.status is TaskStatus.RUNNING else f"is {task.status}"

@@ -148,9 +148,7 @@ class SqlWorkerOrders:
             return assignment_answer(order, assignments.look(transaction, order.task_id))
 
         answer = self._database.read(verdict)
-        return answer is not None and self._database.write(
-            lambda transaction: _answer(transaction, command_id, answer)
-        )
+        return answer is not None and self._database.write(lambda transaction: _answer(transaction, command_id, answer))
 
     def cancel_task(self, command_id: int) -> Fence | None:
         """Ask for the end of what a `cancel_task` names, if its worker holds it, and close the order."""
@@ -206,9 +204,7 @@ def _cancel_task(transaction: Transaction, command_id: int) -> Fence | None:
     order = taken(transaction, command_id)
     if order is None:
         return None
-    asked = transaction.rows(
-        _ASK_TO_STOP, task=order.task_id, worker=order.worker_id, incarnation=order.incarnation
-    )
+    asked = transaction.rows(_ASK_TO_STOP, task=order.task_id, worker=order.worker_id, incarnation=order.incarnation)
     if not asked:
         close(transaction, order, cancel_refusal(order, assignments.look(transaction, order.task_id)))
         return None

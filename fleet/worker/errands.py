@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import Any
 
 from fleet import process
 from fleet.clock import boottime
+from fleet.domain.lanes import Lane
 from fleet.domain.orders import (
     BUSY,
     CONFLICT,
@@ -17,7 +17,6 @@ from fleet.domain.orders import (
     OrderRecord,
     refusal,
 )
-from fleet.domain.lanes import Lane
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
 from fleet.worker.board import Board

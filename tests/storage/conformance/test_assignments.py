@@ -118,34 +118,39 @@ def test_who_failed_it_may_be_asked_for_again(store: Storage) -> None:
     assert ids(claimed_by(store, who)) == [task]
 
 
-def prepare_running(store: Storage, who: Claimant, task: int) -> str:
+def make_running(store: Storage, who: Claimant, task: int) -> str:
+    """Claim the task."""
     assert ids(claimed_by(store, who)) == [task]
     return "is running at w: only a pending one"
 
 
-def prepare_cancelled(store: Storage, who: Claimant, task: int) -> str:
+def make_cancelled(store: Storage, who: Claimant, task: int) -> str:
+    """Cancel the task."""
     store.queue.cancel([task])
     return "is cancelled: only a pending one"
 
 
-def prepare_assigned(store: Storage, who: Claimant, task: int) -> str:
+def make_assigned(store: Storage, who: Claimant, task: int) -> str:
+    """Assign it to another."""
     assigned(store, join(store, "other"), task)
     return f"task {task} is assigned to other already"
 
 
-def prepare_paused_worker(store: Storage, who: Claimant, task: int) -> str:
+def make_paused_worker(store: Storage, who: Claimant, task: int) -> str:
+    """Pause the worker."""
     execute(store, "UPDATE worker_registry SET paused = true")
     return "w may claim nothing now"
 
 
-def prepare_paused_queue(store: Storage, who: Claimant, task: int) -> str:
+def make_paused_queue(store: Storage, who: Claimant, task: int) -> str:
+    """Pause the queue."""
     store.rules.pause("default")
     return "queue default is paused"
 
 
 @pytest.mark.parametrize(
     "prepare",
-    [prepare_running, prepare_cancelled, prepare_assigned, prepare_paused_worker, prepare_paused_queue],
+    [make_running, make_cancelled, make_assigned, make_paused_worker, make_paused_queue],
 )
 def test_what_cannot_be_assigned_is_refused(store: Storage, prepare: Callable[[Storage, Claimant, int], str]) -> None:
     """A task that is not pending, or that the worker could not claim, stays as it is, and the answer says why."""
@@ -377,7 +382,9 @@ ACTIONS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @generated(actions=ACTIONS)
-def test_whatever_happens_no_task_stays_assigned_for_nothing(memory_slate: Slate, actions: list[tuple[str, int]]) -> None:
+def test_whatever_happens_no_task_stays_assigned_for_nothing(
+    memory_slate: Slate, actions: list[tuple[str, int]]
+) -> None:
     """After any sequence of steps a task is claimed by whom it is assigned to alone, is assigned by an open order at
     most, and once all orders are over every task waits for all."""
     memory_slate.wipe()
