@@ -32,13 +32,16 @@ GROUP_POINTS = (
 )
 SCHEDULE_POINTS = ("schedule.ticked",)
 """Tested where schedules are: `test_schedules.py`."""
+ORDER_POINTS = ("order.taken", "order.carried-out")
+"""Tested where orders to workers are: `test_worker_orders.py`."""
 KILLED = -9
 
 
 def test_every_point_is_tested() -> None:
     """A point that is added to the product is added to this file (SC12)."""
     sources = "".join(path.read_text() for path in (ROOT / "fleet").rglob("*.py"))
-    assert set(re.findall(r'\breach\("([^"]+)"\)', sources)) == {*SCALER_POINTS, *GROUP_POINTS, *SCHEDULE_POINTS}
+    points = set(re.findall(r'\breach\("([^"]+)"\)', sources))
+    assert points == {*SCALER_POINTS, *GROUP_POINTS, *SCHEDULE_POINTS, *ORDER_POINTS}
 
 
 @pytest.mark.parametrize("point", SCALER_POINTS)
