@@ -160,8 +160,9 @@ def _shutdown(storage: Storage, adapter: Adapter, command: CommandRecord, templa
     if group.status in ENDED_GROUPS:
         # Whoever was in it is gone, or was never let in: what is left is the place.
         adapter.stop_group(group)
-    # A group in contact reads the order from its row and drains.
-    _end_withdrawn(storage, adapter, group)
+    elif group.contacted_at is None and not adapter.stop_group(group):
+        storage.control.end_group(group_id)
+    # A group in contact reads the order from its row and drains; a launch that was there is awaited.
     return _close(storage, command, group_id)
 
 

@@ -17,7 +17,7 @@ import typer
 from fleet.adapters.kinds import Assignment, Kind, Option, kinds, load_kind
 from fleet.adapters.standing import HEARTBEAT, LEASE, StandingAdapter, Terms
 from fleet.adapters.templates import honoured
-from fleet.cli.common import duration, new_app, run_command
+from fleet.cli.common import duration, fail, new_app, run_command
 from fleet.cli.options import parse_worker_options, worker_arguments
 from fleet.config import Location, locate, working_directory
 from fleet.domain.adapters import Limits
@@ -40,7 +40,11 @@ def run() -> NoReturn:
     """Run `fleet-adapter` and exit the process."""
     words = sys.argv[1:] or ["--help"]
     end = words.index(SEPARATOR) if SEPARATOR in words else len(words)
-    run_command(_app(words[:end], words[end + 1 :]), NAME, words[:end])
+    try:
+        app = _app(words[:end], words[end + 1 :])
+    except UsageError as error:
+        sys.exit(fail(str(error), error.exit_code))
+    run_command(app, NAME, words[:end])
 
 
 def _app(words: list[str], allowed: list[str]) -> typer.Typer:

@@ -33,9 +33,18 @@ def upgrade() -> None:
     for table, columns in _NEW_COLUMNS.items():
         for name, kind in columns:
             op.add_column(table, sa.Column(name, kind))
+    # A release of before would act for an adapter for which a process stands.
+    _set_oldest_reader(revision)
 
 
 def downgrade() -> None:
     for table, columns in _NEW_COLUMNS.items():
         for name, _ in reversed(columns):
             op.drop_column(table, name)
+    _set_oldest_reader(down_revision)
+
+
+def _set_oldest_reader(oldest: str) -> None:
+    op.get_bind().execute(
+        sa.text("UPDATE fleet_meta SET value = :oldest WHERE name = 'oldest_reader'"), {"oldest": oldest}
+    )

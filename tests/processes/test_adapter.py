@@ -59,7 +59,7 @@ def test_a_standing_adapter_does_what_a_scaler_orders(site: Site) -> None:
     site.wait_finished(tasks)
     site.scale(1, wait=None)
     site.wait_workers(1)
-    running.process.send_signal(signal.SIGTERM)
+    running.signal(signal.SIGTERM)
     assert running.wait() == 0
     assert standing(site) is None
     assert len(site.workers()) == 1
@@ -77,7 +77,7 @@ def test_a_second_process_takes_over_and_the_first_ends(site: Site) -> None:
     assert "another process stands for adapter here: this one ends" in first.text
     site.scale(2)
     (taker,) = site.ledger.rows("SELECT taken_by_json FROM adapter_command")
-    assert json.loads(taker[0])["pid"] == pid == second.process.pid
+    assert json.loads(taker[0])["pid"] == pid == second.pid
 
 
 def test_once_is_for_cron(site: Site) -> None:
@@ -87,7 +87,7 @@ def test_once_is_for_cron(site: Site) -> None:
     assert commands(site) == []
     holder = adapter(site, adapter_id="cron")
     wait_standing(site, 2, "cron")
-    holder.process.send_signal(signal.SIGSTOP)
+    holder.signal(signal.SIGSTOP)
     site.scale(2, wait=None)
     assert commands(site) == [("start_worker_group", "cron", "pending")]
     assert adapter(site, "--once", adapter_id="cron").wait() == 0
@@ -99,7 +99,7 @@ def test_the_scaler_acts_for_an_adapter_that_was_killed(site: Site) -> None:
     """When this host's adapter is dead the scaler starts workers itself."""
     running = adapter(site)
     wait_standing(site, 1)
-    running.process.kill()
+    running.signal(signal.SIGKILL)
     running.wait()
     site.scale(2)
     assert commands(site)[0][1].startswith("native:")

@@ -32,7 +32,8 @@ def known(store: Storage, adapter_id: str = ADAPTER) -> AdapterRecord:
 def events(store: Storage) -> list[str]:
     """Return the kinds of events about adapters, in order."""
     return [
-        str(row[0]) for row in execute(store, "SELECT kind FROM fleet_event WHERE kind LIKE 'adapter%' ORDER BY id")
+        str(row["kind"])
+        for row in execute(store, "SELECT kind FROM fleet_event WHERE kind LIKE 'adapter%' ORDER BY event_id")
     ]
 
 
@@ -84,7 +85,7 @@ def test_an_id_keeps_its_kind(store: Storage) -> None:
 def test_commands_are_taken_by_who_stands_for_the_adapter(store: Storage) -> None:
     """While a process stands for an adapter nobody else takes its commands; it takes over what others had taken."""
     current = begin(store)
-    applied(store, current, starting(2))
+    applied(store, starting(2), current)
     assert store.control.take_commands(ADAPTER, None, process(7), nobody)
     tenure = store.adapters.stand(adapter())
     [command] = store.control.take_commands(ADAPTER, None, process(8), nobody, tenure)
@@ -106,7 +107,7 @@ def test_commands_are_taken_by_who_stands_for_the_adapter(store: Storage) -> Non
 def test_the_scaler_acts_again_for_an_adapter_that_is_gone(store: Storage, gone: str) -> None:
     """When the process that stood for this host's adapter is lost, the scaler takes its commands as before."""
     store.adapters.stand(adapter())
-    applied(store, begin(store), starting(2))
+    applied(store, starting(2), begin(store))
     assert store.control.take_commands(ADAPTER, None, process(7), nobody) == ()
     if gone == "lease":
         age(store, 21)
@@ -127,13 +128,13 @@ def test_refusals_back_off_and_a_success_ends_it(store: Storage) -> None:
     store.adapters.leave(store.adapters.stand(adapter()))
     current = begin(store)
     for code in (500, 503, 403, CAPACITY_EXCEEDED):
-        applied(store, current, starting(1))
+        applied(store, starting(1), current)
         ordered(store, code)
     row = known(store)
     assert row.consecutive_failures == 2
     assert row.backoff_until is not None
     assert 8 < (row.backoff_until - store.now()).total_seconds() <= 10
-    applied(store, current, starting(1))
+    applied(store, starting(1), current)
     ordered(store, None)
     assert (known(store).consecutive_failures, known(store).backoff_until) == (0, None)
 
@@ -144,7 +145,7 @@ def test_after_many_refusals_an_adapter_is_paused_until_somebody_resumes_it(stor
     current = begin(store)
     for _ in range(BREAKER):
         assert known(store).status is AdapterStatus.ACTIVE
-        applied(store, current, starting(1))
+        applied(store, starting(1), current)
         ordered(store, 500)
     row = known(store)
     assert (row.status, row.reason) == (AdapterStatus.PAUSED, f"{BREAKER} orders in a row failed, the last: it is so")
@@ -167,7 +168,7 @@ def test_a_pass_sees_who_may_be_asked(store: Storage) -> None:
     """A pass may ask adapters for which a process stands, with their limits and groups, and this host's own adapter
     unless a process stands for a native one here."""
     current = begin(store)
-    applied(store, current, starting(2))
+    applied(store, starting(2), current)
 
     def asked() -> dict[str, int]:
         seen = store.control.snapshot("default", current.settings, ADAPTER, nobody)
