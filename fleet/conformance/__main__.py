@@ -9,7 +9,7 @@ import typer
 
 from fleet.cli.common import JsonOption, duration, new_app, one_line, print_json, run_command
 from fleet.conformance.kit import CHECKS, Verdict, examine
-from fleet.conformance.scene import Subject
+from fleet.conformance.scene import PATIENCE, Subject
 from fleet.domain.liveness import check_lease
 from fleet.errors import UsageError
 
@@ -29,6 +29,9 @@ def check(
         Any, typer.Option(parser=duration, metavar="D", help="Between two heartbeats. Default: 0.5s.")
     ] = 0.5,
     lease: Annotated[Any, typer.Option(parser=duration, metavar="D", help="Of each worker. Default: 2s.")] = 2.0,
+    patience: Annotated[
+        Any, typer.Option(parser=duration, metavar="D", help="For one step, above a lease. Default: 30s.")
+    ] = PATIENCE,
     at_once: Annotated[int, typer.Option(min=1, metavar="N", help="Checks at the same time. Default: 4.")] = 4,
     as_json: JsonOption = False,
 ) -> int:
@@ -38,7 +41,8 @@ def check(
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]}: give the command that starts a worker after --")
     verdicts = []
-    for verdict in examine(Subject(tuple(command), heartbeat, lease), names, at_once):
+    subject = Subject(tuple(command), heartbeat, lease, patience)
+    for verdict in examine(subject, names, at_once):
         verdicts.append(verdict)
         if not as_json:
             typer.echo(_line(verdict))

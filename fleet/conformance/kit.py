@@ -30,6 +30,7 @@ CHECKS: Mapping[str, Check] = {
     "beats": living.beats,
     "paused": living.paused,
     "drains": living.drains,
+    "gives-back": living.gives_back,
     "ends-by-signal": living.ends_by_signal,
     "rescued": living.rescued,
     "late-write": living.late_write,

@@ -84,6 +84,20 @@ def drains(scene: Scene) -> None:
     scene.wait_for_next_life(worker)
 
 
+def gives_back(scene: Scene) -> None:
+    """At the deadline of a drain it gives back what still runs, as an interruption that costs no attempt."""
+    worker = scene.start()
+    (task_id,) = _sleep(scene, 600)
+    scene.wait_for(task_id, TaskStatus.RUNNING)
+    scene.storage.registry.begin_drain(
+        worker.worker_id, incarnation=worker.incarnation, reason="the kit's check", deadline=0.0
+    )
+    scene.wait(lambda: not scene.is_live(worker), "the drained life ends at its deadline")
+    seen = scene.task(task_id)
+    demand(seen.interruptions == 1, f"the task counts one interruption, not {seen.interruptions}")
+    demand(seen.attempt == seen.claim_token - 1, f"the attempt is given back: it counts {seen.attempt}")
+
+
 def ends_by_signal(scene: Scene) -> None:
     """On SIGTERM it finishes what runs, claims nothing more, deregisters and exits with 0."""
     worker = scene.start()

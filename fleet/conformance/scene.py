@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 HANDLERS = ("kit.append", "kit.echo", "kit.fail", "kit.sleep")
 PATIENCE = 30.0
-"""Seconds, above a lease, for what takes one or two where nothing else runs."""
+"""Seconds, above a lease, for a step that takes one or two where nothing else runs."""
 
 LOOK_AGAIN = 0.05
 _ALL = 200
@@ -50,11 +50,13 @@ class Subject:
         command: its command line.
         heartbeat: seconds between two beats, which it is told by FLEET_HEARTBEAT.
         lease: seconds, which it is told by FLEET_LEASE.
+        patience: seconds, above a lease, that it has for each step.
     """
 
     command: tuple[str, ...]
     heartbeat: float
     lease: float
+    patience: float = PATIENCE
 
     def environment(self, database: Path, ledger: Path) -> dict[str, str]:
         """Return what a worker under test finds in its environment."""
@@ -243,7 +245,7 @@ class Scene:
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         """Wait until a condition is true and return its value; meanwhile the queue is looked after."""
         clock = SystemClock()
-        patience = PATIENCE + self.subject.lease
+        patience = self.subject.patience + self.subject.lease
         deadline = clock.boottime() + patience
         while not (value := condition()):
             if clock.boottime() > deadline:
