@@ -87,10 +87,14 @@ class Scene:
         subject: the worker under test.
         folder: an empty directory.
         template: a database without rows, to be copied.
+
+    Attributes:
+        tended: whether the queue is looked after, as by maintenance, while the check waits.
     """
 
     def __init__(self, subject: Subject, folder: Path, template: Path) -> None:
         self.subject = subject
+        self.tended = True
         self.database = Path(shutil.copy(template, folder / "fleet.db"))
         self._folder = folder
         self._ledger = folder / "executions"
@@ -162,8 +166,18 @@ class Scene:
     def beats(self, member: Member, number: int) -> None:
         """Wait for so many more heartbeats of this life."""
         for _ in range(number):
-            seen = self.row(member)
-            self.wait(lambda before=seen: self.row(member) != before, "another heartbeat")  # type: ignore[misc]
+            self.wait(self._another_beat(member), "another heartbeat (last_heartbeat moves on)")
+
+    def _another_beat(self, member: Member) -> Callable[[], bool]:
+        before = self.row(member)
+
+        def came() -> bool:
+            row = self.row(member)
+            if row is None or before is None:
+                raise Unmet("its row stays")
+            return row.last_heartbeat > before.last_heartbeat
+
+        return came
 
     # Tasks
 
@@ -243,14 +257,15 @@ class Scene:
         self._storage.control.rescue(None, lambda _: False)
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
-        """Wait until a condition is true and return its value; meanwhile the queue is looked after."""
+        """Wait until a condition is true and return its value."""
         clock = SystemClock()
         patience = self.subject.patience + self.subject.lease
         deadline = clock.boottime() + patience
         while not (value := condition()):
             if clock.boottime() > deadline:
                 raise Unmet(f"not within {patience:g} s: {what}{self._last_words()}")
-            self.advance()
+            if self.tended:
+                self.advance()
             clock.sleep(LOOK_AGAIN)
         return value
 
