@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,11 @@ def node_worker() -> tuple[str, ...]:
     """Return the command line of the worker in Node.js."""
     need("node", "sqlite3")
     return ("node", str(NODE), *COMMANDS)
+
+
+def bare_environment(**more: str) -> dict[str, str]:
+    """Return this process's environment without Fleet's variables, and with more."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("FLEET_")}, **more}
 
 
 def kit(*arguments: str, env: Mapping[str, str]) -> Outcome:
