@@ -161,6 +161,7 @@ WHERE w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= now
     AND l.task IN (SELECT value FROM json_each(w.handlers_json))
     AND (w.queues_json = '[]' OR l.queue IN (SELECT value FROM json_each(w.queues_json)))
     AND l.assigned_worker IN ('', w.worker_id)
+    AND json_valid(l.capability_key)
     AND NOT EXISTS (SELECT 1 FROM json_each(l.capability_key) r WHERE r.key <> 'prefers'
         AND r.value > coalesce((SELECT o.value FROM json_each(w.capabilities_json) o WHERE o.key = r.key), 0))
     AND (json_extract(l.capability_key, '$.prefers') IS NULL OR coalesce(q.available_at, q.created_at)

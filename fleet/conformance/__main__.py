@@ -9,7 +9,7 @@ import typer
 
 from fleet.cli.common import JsonOption, duration, new_app, one_line, print_json, run_command
 from fleet.conformance.kit import CHECKS, Verdict, examine
-from fleet.conformance.scene import PATIENCE, Subject
+from fleet.conformance.subject import PATIENCE, Subject
 from fleet.domain.liveness import check_lease
 from fleet.errors import UsageError
 
@@ -26,13 +26,21 @@ def check(
         list[str] | None, typer.Option("--only", metavar="CHECK", help="This check alone; may be repeated.")
     ] = None,
     heartbeat: Annotated[
-        Any, typer.Option(parser=duration, metavar="D", help="Between two heartbeats. Default: 0.5s.")
+        Any,
+        typer.Option(parser=duration, metavar="D", help="Between two heartbeats. Default: 0.5s.", show_default=False),
     ] = 0.5,
-    lease: Annotated[Any, typer.Option(parser=duration, metavar="D", help="Of each worker. Default: 2s.")] = 2.0,
+    lease: Annotated[
+        Any, typer.Option(parser=duration, metavar="D", help="Of each worker. Default: 2s.", show_default=False)
+    ] = 2.0,
     patience: Annotated[
-        Any, typer.Option(parser=duration, metavar="D", help="For one step, above a lease. Default: 30s.")
+        Any,
+        typer.Option(
+            parser=duration, metavar="D", help="For one step, above a lease. Default: 30s.", show_default=False
+        ),
     ] = PATIENCE,
-    at_once: Annotated[int, typer.Option(min=1, metavar="N", help="Checks at the same time. Default: 4.")] = 4,
+    at_once: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Checks at the same time. Default: 4.", show_default=False)
+    ] = 4,
     as_json: JsonOption = False,
 ) -> int:
     """Check a worker."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from fleet.conformance.scene import Scene, demand
+from fleet.conformance.scene import Scene
+from fleet.conformance.subject import demand
 from fleet.domain.retry import RetryPolicy
 from fleet.domain.task import NewTask, TaskStatus
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from fleet.clock import boottime
 from fleet.config import locate
 from fleet.conformance import executing, living
-from fleet.conformance.scene import Scene, Subject, Unmet
+from fleet.conformance.scene import Scene
+from fleet.conformance.subject import Subject, Unmet
 from fleet.wiring import open_storage
 
 Check = Callable[[Scene], None]

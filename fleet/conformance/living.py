@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from fleet import process
 from fleet.conformance.rows import pause_worker
-from fleet.conformance.scene import HANDLERS, Member, Scene, demand
+from fleet.conformance.scene import Member, Scene
+from fleet.conformance.subject import HANDLERS, Unmet, demand
 from fleet.domain.group import CommandStatus
 from fleet.domain.liveness import Life
 from fleet.domain.orders import OrderKind, OrderRecord
@@ -23,8 +24,7 @@ def registers(scene: Scene) -> None:
     demand(first.worker_id != second.worker_id, "two of it have two worker ids")
     row = scene.row(first)
     if row is None:
-        demand(False, "its row stays")
-        return
+        raise Unmet("its row stays")
     missing = sorted(set(HANDLERS) - set(row.handlers))
     demand(not missing, f"handlers_json names {', '.join(missing)}")
     lease = row.lease_expires_at - row.last_heartbeat
@@ -194,11 +194,13 @@ def _order(scene: Scene, worker: Member, kind: OrderKind, **arguments: object) -
     given = scene.storage.orders.give(
         worker.worker_id, worker.incarnation, kind, reason="the kit's check", arguments=arguments
     )
-    demand(given, f"{kind} can be ordered of an active worker")
+    if given is None:
+        raise Unmet(f"{kind} can be ordered of an active worker")
+    command_id = given.command_id
 
     def answered() -> OrderRecord | None:
         rows = {row.command_id: row for row in scene.storage.orders.list(worker.worker_id)}
-        row: OrderRecord = rows[given.command_id]
+        row = rows[command_id]
         return row if row.status not in (CommandStatus.PENDING, CommandStatus.TAKEN) else None
 
     return scene.wait(answered, f"the order {kind} is answered")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import uuid
@@ -15,60 +14,18 @@ from typing import Any, TypeVar
 
 from fleet import process
 from fleet.clock import SystemClock
-from fleet.config import DATABASE_VARIABLE, locate
+from fleet.config import locate
 from fleet.conformance.candidate import Candidate
+from fleet.conformance.subject import HANDLERS, Subject, Unmet, demand
 from fleet.domain.execution import Claimant, Fence, Finish
 from fleet.domain.task import NewTask, TaskRecord, TaskStatus
 from fleet.domain.worker import WorkerRecord, WorkerRegistration, WorkerStatus
+from fleet.storage.interfaces import Storage
 from fleet.wiring import open_storage
 
 T = TypeVar("T")
 
-HANDLERS = ("kit.append", "kit.echo", "kit.fail", "kit.sleep")
-PATIENCE = 30.0
-"""Seconds, above a lease, for a step that takes one or two where nothing else runs."""
-
 LOOK_AGAIN = 0.05
-_ALL = 200
-
-
-class Unmet(Exception):
-    """What the protocol demands and a worker did not do."""
-
-
-def demand(condition: object, why: str) -> None:
-    """Raise Unmet unless the condition holds."""
-    if not condition:
-        raise Unmet(why)
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The worker under test, and how it is started.
-
-    Attributes:
-        command: its command line.
-        heartbeat: seconds between two beats, which it is told by FLEET_HEARTBEAT.
-        lease: seconds, which it is told by FLEET_LEASE.
-        patience: seconds, above a lease, that it has for each step.
-    """
-
-    command: tuple[str, ...]
-    heartbeat: float
-    lease: float
-    patience: float = PATIENCE
-
-    def environment(self, database: Path, ledger: Path) -> dict[str, str]:
-        """Return what a worker under test finds in its environment."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLEET_")}
-        return {
-            **inherited,
-            DATABASE_VARIABLE: str(database),
-            "FLEET_HEARTBEAT": f"{self.heartbeat:g}",
-            "FLEET_LEASE": f"{self.lease:g}",
-            "FLEET_IDLE": f"{self.heartbeat / 2:g}",
-            "FLEET_KIT_FILE": str(ledger),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +200,7 @@ class Scene:
     # The rest of a fleet
 
     @property
-    def storage(self) -> Any:
+    def storage(self) -> Storage:
         """The store, for what only one check needs."""
         return self._storage
 
