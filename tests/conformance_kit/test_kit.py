@@ -43,7 +43,7 @@ BROKEN: Mapping[str, Broken] = {
     "retries": Broken("it tries for ever", "AND attempt >= max_attempts;", "AND 0;", "is done or failed"),
     "drains": Broken("it obeys no order to drain", DRAIN, "", "the drained life ends"),
     "queues": Broken("it begins what is too late", DEADLINE, "", "past its deadline is never begun"),
-    "orders": Broken("it takes orders and answers none", "RETURNING kind, :incarnation;", "AND 0;", "get_status"),
+    "orders": Broken("it refuses every order", "RETURNING kind, :incarnation;", "AND 0;", "restart succeeds"),
     "times-out": Broken("it knows no timeouts", 'timeout -k 5 "$limit"', "timeout -k 5 0", "(it is running)"),
 }
 """By the check that must find it."""
