@@ -143,14 +143,15 @@ SQL
 # Whether the beater has brought such news for this life, or this claim.
 told() { [ "$(cat "$home/$1" 2>/dev/null)" = "$2" ]; }
 
-# The first task of each lane that this worker may claim from. Tasks with a concurrency key are passed over: their limits
-# are kept by workers that know them.
+# The first task of each lane that this worker may claim from. While there are limits by key, tasks with a key are passed
+# over: their limits are kept by workers that know them.
 cat >"$home/claimable.sql" <<'SQL'
 CREATE TEMP VIEW claimable AS
 SELECT q.id, q.rank, w.worker_id, w.incarnation
 FROM clock, worker_registry w, claim_lane l JOIN work_queue q ON q.id = (
     SELECT p.id FROM work_queue p
-    WHERE p.status = 'pending' AND p.lane_id = l.lane_id AND p.concurrency_key IS NULL
+    WHERE p.status = 'pending' AND p.lane_id = l.lane_id
+        AND (p.concurrency_key IS NULL OR NOT EXISTS (SELECT 1 FROM limit_setting))
         AND (p.deadline_at IS NULL OR p.deadline_at > now)
         AND (p.avoid_worker IS NULL OR p.avoid_worker <> w.worker_id OR p.available_at
             <= strftime('%Y-%m-%dT%H:%M:%fZ', now, '-' || w.lease_seconds || ' seconds'))
