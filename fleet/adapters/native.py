@@ -78,9 +78,6 @@ class NativeAdapter:
 
     def start_group(self, group: GroupRecord, template: Template) -> Launch:
         """Start `fleet-worker` for the group; raise LaunchFailed when the system refuses."""
-        # Imported here because most passes start nobody.
-        from subprocess import DEVNULL, Popen
-
         if group.group_id in self._launches:
             return self._launches[group.group_id]
         arguments = self._arguments(group, template)
@@ -88,23 +85,7 @@ class NativeAdapter:
         if not os.path.isdir(template.cwd):
             raise LaunchFailed(f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone")
         log = self._log_path(group)
-        _hear_of_children()
-        descriptor = _open(log)
-        try:
-            child = Popen(
-                arguments,
-                cwd=template.cwd,
-                env=self._variables(group, log),
-                stdin=DEVNULL,
-                stdout=descriptor,
-                stderr=descriptor,
-                start_new_session=True,
-                close_fds=True,
-            )
-        except (OSError, ValueError) as error:
-            raise LaunchFailed(f"{type(error).__name__}: {error} (starting {template.python})") from error
-        finally:
-            os.close(descriptor)
+        child = _spawned(arguments, template.cwd, self._variables(group, log), log)
         self._children[group.group_id] = child
         self._launches[group.group_id] = Launch(process.identify(child.pid), str(log))
         return self._launches[group.group_id]
@@ -186,6 +167,29 @@ class NativeAdapter:
             if code is not None:
                 del self._children[group_id], self._launches[group_id]
         return tuple(Ended(group_id, code) for group_id, code in codes.items() if code is not None)
+
+
+def _spawned(arguments: list[str], cwd: str, environment: Mapping[str, str], log: Path) -> Popen[bytes]:
+    # Imported here because most passes start nobody.
+    from subprocess import DEVNULL, Popen
+
+    _hear_of_children()
+    descriptor = _open(log)
+    try:
+        return Popen(
+            arguments,
+            cwd=cwd,
+            env=environment,
+            stdin=DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            close_fds=True,
+        )
+    except (OSError, ValueError) as error:
+        raise LaunchFailed(f"{type(error).__name__}: {error} (starting {arguments[0]})") from error
+    finally:
+        os.close(descriptor)
 
 
 def _hear_of_children() -> None:

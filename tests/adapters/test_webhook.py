@@ -29,11 +29,11 @@ from tests.adapters.rogue import Answer, Rogue, replying, resetting
 from tests.storage import plans
 
 
-def test_a_start_says_what_the_service_must_pass_on(memory: Storage) -> None:
+def test_a_start_says_what_the_service_must_pass_on(store: Storage) -> None:
     """A start carries size, arguments, variables and token; neither the database's address nor a path of this host."""
-    group = requested(memory, CLOUD, 2)
+    group = requested(store, CLOUD, 2)
     with Rogue([STARTED]) as server:
-        command = carry_out(memory, an_adapter(server, **{"token-env": "CLOUD_TOKEN"}))
+        command = carry_out(store, an_adapter(server, **{"token-env": "CLOUD_TOKEN"}))
     [request] = server.requests
     assert request.headers["idempotency-key"] == group.launch_token
     assert request.document == {
@@ -55,7 +55,7 @@ def test_a_start_says_what_the_service_must_pass_on(memory: Storage) -> None:
         CommandStatus.SUCCEEDED,
         {"group_id": group.group_id, "workers": 2, "worker_group_id": "i-0123"},
     )
-    launched = plans.group(memory, group.group_id)
+    launched = plans.group(store, group.group_id)
     assert (launched.status, launched.process.pid) == (GroupStatus.LAUNCHING, None)
 
 
