@@ -59,4 +59,6 @@ def _print_worker(document: dict[str, Any]) -> None:
         print(f"in quarantine until {stored_text(one['until'])}: {one['reason']}")
     for order in document["commands"]:
         answer = f": {order['error_message']}" if order["error_message"] else ""
-        print(f"command {order['command_id']}: {order['kind']} {order['status']}{answer}")
+        task = order["arguments"].get("task_id")
+        about = "" if task is None else f" of task {task}"
+        print(f"command {order['command_id']}: {order['kind']}{about} {order['status']}{answer}")

@@ -6,6 +6,8 @@ same transaction, and a task that some other hand has left assigned is found by 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fleet.domain.execution import Claimant
 from fleet.domain.orders import CONFLICT, AssignableTask, OrderAnswer, OrderRecord, assignment_refusal, refusal
 from fleet.domain.task import TaskStatus
@@ -25,19 +27,22 @@ _ASSIGN = Statement(
     WHERE id = :id AND lane_id = :former AND status = 'pending'"""
 )
 _GIVE_BACK = Statement("UPDATE work_queue SET lane_id = :lane WHERE id = :id AND lane_id = :assigned")
+# From the lanes to their tasks, whatever the planner would rather do: of the lanes few are assigned, of the tasks many
+# are pending.
+_STRAYS_TEXT = """SELECT q.id, l.assigned_worker FROM claim_lane l {tasks}
+    WHERE l.assigned_worker <> '' AND NOT EXISTS (SELECT 1 FROM worker_command c
+        WHERE c.worker_id = l.assigned_worker AND c.kind = 'set_task' AND c.status = 'taken' AND {about})
+    ORDER BY q.id LIMIT :limit"""
 _STRAYS = Statement(
-    """SELECT q.id, l.assigned_worker FROM claim_lane l
-    JOIN work_queue q ON q.lane_id = l.lane_id AND q.status = 'pending'
-    WHERE l.assigned_worker <> '' AND NOT EXISTS (SELECT 1 FROM worker_command c
-        WHERE c.worker_id = l.assigned_worker AND c.kind = 'set_task' AND c.status = 'taken'
-            AND json_extract(c.arguments_json, '$.task_id') = q.id)
-    ORDER BY q.id LIMIT :limit""",
-    """SELECT q.id, l.assigned_worker FROM claim_lane l
-    JOIN work_queue q ON q.lane_id = l.lane_id AND q.status = 'pending'
-    WHERE l.assigned_worker <> '' AND NOT EXISTS (SELECT 1 FROM worker_command c
-        WHERE c.worker_id = l.assigned_worker AND c.kind = 'set_task' AND c.status = 'taken'
-            AND c.arguments_json->>'task_id' = CAST(q.id AS text))
-    ORDER BY q.id LIMIT :limit""",
+    _STRAYS_TEXT.format(
+        tasks="CROSS JOIN work_queue q ON q.lane_id = l.lane_id AND q.status = 'pending'",
+        about="json_extract(c.arguments_json, '$.task_id') = q.id",
+    ),
+    _STRAYS_TEXT.format(
+        tasks="""CROSS JOIN LATERAL (SELECT id FROM work_queue WHERE lane_id = l.lane_id AND status = 'pending'
+            ORDER BY rank, id LIMIT :limit) q""",
+        about="c.arguments_json->>'task_id' = CAST(q.id AS text)",
+    ),
 )
 
 
@@ -53,7 +58,7 @@ def look(transaction: Transaction, task_id: int | None, *, locked: bool = False)
 
 
 def assign(transaction: Transaction, order: OrderRecord) -> AssignableTask | OrderAnswer:
-    """Move the task of a taken order to its worker's lane; return the task as it was, or why that cannot be."""
+    """Move the task of a taken order to its worker's lane; return the task as it is then, or why that cannot be."""
     # The claimant is looked at before the task is locked: registry rows come before tasks everywhere.
     claimant = standing(transaction, Claimant(order.worker_id, order.incarnation, 0.0), locked=False)
     task = look(transaction, order.task_id, locked=True)
@@ -66,7 +71,7 @@ def assign(transaction: Transaction, order: OrderRecord) -> AssignableTask | Ord
         return refusal(CONFLICT, f"queue {task.queue} is paused")
     lane = intern(transaction, task.queue, task.task, task.capability_key, order.worker_id)
     transaction.rows(_ASSIGN, id=task.task_id, lane=lane, former=task.lane_id)
-    return task
+    return replace(task, lane_id=lane, assigned_worker=order.worker_id)
 
 
 def give_back(transaction: Transaction, task_id: int | None, worker_id: str) -> bool:

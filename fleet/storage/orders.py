@@ -134,7 +134,7 @@ class SqlWorkerOrders:
         answer = OrderAnswer(reply, error_code, error_message)
         return self._database.write(lambda transaction: _answer(transaction, command_id, answer))
 
-    def assign(self, command_id: int) -> bool:
+    def assign(self, command_id: int) -> int | None:
         """Assign the task of a taken `set_task` to its worker."""
         return self._database.write(lambda transaction: _assign(transaction, command_id))
 
@@ -188,16 +188,16 @@ def _take(transaction: Transaction, wanted: str, taker: str) -> tuple[OrderRecor
     return tuple(order for order in _open(transaction, wanted) if order.taken_by == taker)
 
 
-def _assign(transaction: Transaction, command_id: int) -> bool:
+def _assign(transaction: Transaction, command_id: int) -> int | None:
     order = taken(transaction, command_id)
     if order is None or order.assigned_token is not None or order.expires_at <= transaction.now:
-        return False
+        return None
     outcome = assignments.assign(transaction, order)
     if isinstance(outcome, OrderAnswer):
         close(transaction, order, outcome)
-        return False
+        return None
     transaction.rows(_NOTE, command_id=command_id, reply=dumps({"claim_token": outcome.claim_token}))
-    return True
+    return outcome.lane_id
 
 
 def _cancel_task(transaction: Transaction, command_id: int) -> Fence | None:

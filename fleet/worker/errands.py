@@ -117,7 +117,10 @@ class Errands:
         refused = self._refusal(order, number)
         if refused is not None:
             return refused
-        if order.assigned_token is not None or orders.assign(order.command_id):
+        lane = None if order.assigned_token is not None else orders.assign(order.command_id)
+        if lane is not None:
+            self._board.slots[number].lane = lane
+        if lane is not None or order.assigned_token is not None:
             self._channels.wake(number)
         return None
 

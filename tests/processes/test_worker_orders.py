@@ -126,6 +126,21 @@ def test_a_busy_worker_refuses_or_executes_it_next(site: Site) -> None:
     site.ledger.check_executed_once([blocking, urgent, task])
 
 
+def test_an_assigned_task_comes_before_a_backlog(site: Site) -> None:
+    """What was assigned to a busy worker is the next that it executes, whatever else is urgent and waits."""
+    (blocking,) = site.enqueue("hold", {"gate": "open"})
+    site.worker("--worker-id=w", *SLOW_BEATS)
+    site.wait_executing([blocking])
+    backlog = site.enqueue("note", count=30, priority=5)
+    (task,) = site.enqueue("note")
+    command(site, "worker", "set-task", "w", str(task), "--when-free")
+    site.wait_until(lambda: owner(site, task) == "w", "the task waits for the worker", SOON)
+    site.open_gate("open")
+    site.wait_finished([blocking, task, *backlog])
+    assert [line.task for line in site.ledger.executions()][:2] == [blocking, task]
+    site.ledger.check_executed_once([blocking, task, *backlog])
+
+
 def test_out_of_time_the_task_is_executed_by_another(site: Site) -> None:
     """When the order's time is over before its worker is free, it expires, and another worker executes the task."""
     (blocking,) = site.enqueue("hold", {"gate": "open"})

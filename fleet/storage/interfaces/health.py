@@ -124,13 +124,14 @@ class WorkerOrders(Protocol):
         meanwhile, the order has succeeded whatever the answer was to be.
         """
 
-    def assign(self, command_id: int) -> bool:
+    def assign(self, command_id: int) -> int | None:
         """Let the task of a taken `set_task` wait for its worker alone.
 
         The order stays taken until `follow` finds the task claimed, or it is answered or expires.
 
         Returns:
-            Whether it was assigned; if not, and the order was open, it is refused with the reason.
+            The lane in which it waits now; None when it was not assigned: an open order is then refused with the
+            reason.
         """
 
     def follow(self, command_id: int) -> bool:

@@ -91,7 +91,7 @@ def test_an_assigned_task_is_claimed_by_its_worker_next(store: Storage) -> None:
     assert (done.status, done.error_message) == (CommandStatus.SUCCEEDED, None)
     assert execute(store, "SELECT lane_id FROM work_queue") == [lane, lane]
     before = contents(store)
-    assert (store.orders.follow(command), store.orders.assign(command)) == (False, False)
+    assert (store.orders.follow(command), store.orders.assign(command)) == (False, None)
     assert not store.orders.answer(command, error_message="late")
     assert store.orders.expire() == ()
     assert contents(store) == before
