@@ -14,15 +14,15 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 from benchmarks import floors, ours
 from benchmarks.compare import Series, in_turns
+from benchmarks.contestants import Enqueue
 from benchmarks.measures import enqueue, layers
 from benchmarks.processes import compile_fleet, folder, python, run
-from fleet import Fleet
 
 ROUNDS = 3
 TASKS = 4_000
@@ -70,10 +70,10 @@ def _turns() -> dict[str, Callable[[], float]]:
         STRICT: partial(_in_folder, partial(_worker, STRICT_TASKS, 1)),
         F1: partial(_in_folder, partial(_bare, TASKS)),
         F1S: partial(_in_folder, partial(_schema, STRICT_TASKS)),
-        MANY: partial(_in_folder, _many),
-        ROW_BY_ROW: partial(_in_folder, _row_by_row),
-        ONE: partial(_in_folder, _one),
-        INSERT: partial(_in_folder, _insert),
+        MANY: partial(_in_folder, partial(enqueue.enqueue_many, rows=ROWS, measured=spent)),
+        ROW_BY_ROW: partial(_in_folder, partial(enqueue.into_ours, json.dumps, rows=ROWS, measured=spent)),
+        ONE: partial(_in_folder, partial(_singly, enqueue.fleet)),
+        INSERT: partial(_in_folder, partial(_singly, enqueue.raw)),
         HELP: partial(_command, "-m", "fleet", "--help"),
         STATUS: partial(_in_folder, _status),
         IMPORTS: partial(_command, "-c", "import sqlalchemy, typer"),
@@ -121,25 +121,10 @@ def _looped(database: Path, statements: floors.Statements, tasks: int) -> float:
     return seconds / tasks
 
 
-def _many(place: Path) -> float:
-    return enqueue.enqueue_many(place, ROWS, spent)
-
-
-def _row_by_row(place: Path) -> float:
-    return enqueue.into_ours(json.dumps, place, ROWS, spent)
-
-
-def _one(place: Path) -> float:
-    ours.created(place / "fleet.db")
-    with closing(Fleet(place / "fleet.db")) as app:
-        app.enqueue("work", {"n": 0})
-        return spent(lambda: [app.enqueue("work", {"n": n}) for n in range(SINGLES)])
-
-
-def _insert(place: Path) -> float:
-    with enqueue.raw(place) as insert:
-        insert(0)
-        return spent(lambda: [insert(n) for n in range(SINGLES)])
+def _singly(way: Callable[[Path], AbstractContextManager[Enqueue]], place: Path) -> float:
+    with way(place) as add:
+        add(0)
+        return spent(lambda: [add(n) for n in range(SINGLES)])
 
 
 def _command(*words: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from fleet import executing
 from fleet.domain.alike import TasksAlike
-from fleet.domain.jsontext import encode
+from fleet.domain.jsontext import encode, is_plain_object
 from fleet.domain.lanes import check_name
 from fleet.domain.task import SHELL_TASK, NewTask
 from fleet.errors import UsageError
@@ -33,8 +33,6 @@ __all__ = [
 
 # A Transaction of the storage, a SQLAlchemy connection or a sqlite3 connection: their types stay out of this layer.
 OpenTransaction: TypeAlias = Any
-
-_TEXT_KEYS = frozenset([str])
 
 
 def new_task(name: str, payload: Mapping[str, Any], options: Mapping[str, Any]) -> NewTask:
@@ -90,8 +88,9 @@ def _check_times(name: str, given: Mapping[str, Any]) -> None:
 
 def as_payload(name: str, payload: Any) -> dict[str, Any]:
     """Return a task's payload as a dict with text keys, perhaps the very one; raise UsageError when it is none."""
-    if payload.__class__ is dict and _TEXT_KEYS.issuperset(map(type, payload)):
-        return payload
+    if is_plain_object(payload):
+        plain: dict[str, Any] = payload
+        return plain
     if not isinstance(payload, Mapping) or not all(isinstance(key, str) for key in payload):
         raise UsageError(f"task {name}: the payload must be an object whose keys are texts: the arguments by name")
     return dict(payload)

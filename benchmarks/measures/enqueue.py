@@ -167,7 +167,7 @@ def _executemany(
 def _single(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     # huey's ways differ in what its consumer does, not in a durable enqueue.
     asked = {peer.name: peer.enqueuer for peer in peers if peer.name != "huey, as shipped"}
-    ways: dict[str, Callable[[Path], AbstractContextManager[Enqueue]]] = {"Fleet: enqueue": _ours, RAW: raw, **asked}
+    ways: dict[str, Callable[[Path], AbstractContextManager[Enqueue]]] = {"Fleet: enqueue": fleet, RAW: raw, **asked}
     found = in_turns(scale.runs, {name: partial(_one_by_one, way, scale.singles) for name, way in ways.items()})
     times = {name: Series(tuple(values)) for name, values in found.items()}
     mine = times["Fleet: enqueue"]
@@ -183,7 +183,8 @@ def _single(scale: Scale, peers: Sequence[Peer]) -> Outcome:
 
 
 @contextmanager
-def _ours(place: Path) -> Iterator[Enqueue]:
+def fleet(place: Path) -> Iterator[Enqueue]:
+    """Give what enqueues a task of Fleet's, durably."""
     ours.created(place / "fleet.db")
     app = Fleet(place / "fleet.db")
     yield lambda n: app.enqueue("work", {"n": n})

@@ -33,7 +33,12 @@ def _made_encoder() -> Callable[[Any], str]:
 
 
 compact = _made_encoder()
-"""JSON text as it is stored, of a value that is known to be JSON."""
+"""JSON text in the form in which it is stored; a value that is not JSON raises TypeError or ValueError."""
+
+
+def is_plain_object(value: Any) -> bool:
+    """Return whether a value is a dict, of no subclass, whose keys are plain texts; its values are not looked at."""
+    return value.__class__ is dict and _TEXT_KEYS.issuperset(map(type, value))
 
 
 def encode(value: Any, what: str, limit: int = MAX_BYTES) -> str:
@@ -61,7 +66,7 @@ def _plain(value: Any) -> str | None:
 
     Looking at each part costs several times as much as encoding it, and most payloads are of this kind.
     """
-    if value.__class__ is not dict or not _TEXT_KEYS.issuperset(map(type, value)):
+    if not is_plain_object(value):
         return None
     try:
         text = compact(value)

@@ -226,14 +226,17 @@ class Keeper:
     def _wait(self, seconds: float) -> None:
         """Wait for messages or commits, at most so long."""
         poll = select.poll()
-        told, notices = [self._supervisor.fileno(), self._workers.fileno()], self._waker.descriptor()
-        for descriptor in (*told, *(() if notices is None else (notices,))):
-            poll.register(descriptor, select.POLLIN)
+        told = (self._supervisor.fileno(), self._workers.fileno())
+        for descriptor in (*told, self._waker.descriptor()):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
         ends = boottime() + seconds
         while True:
             heard = self._polled(poll, min(ends - boottime(), self._waker.until_asked()))
-            # A notice of a commit that does not show yet is no reason for a pass, only for asking again soon.
-            if self._waker.notices() or boottime() >= ends or any(descriptor in told for descriptor in heard):
+            # A commit that does not show yet is no reason for a pass, only for asking again soon; nor is one that shows
+            # while looking at the queue has just failed.
+            noticed = self._waker.notices() and not self._duties.pause("waking")
+            if noticed or boottime() >= ends or any(descriptor in told for descriptor in heard):
                 break
         self._told.hear_supervisor()
         for in_vain in self._told.hear_workers():

@@ -44,7 +44,7 @@ def line(execution: Execution, random: Callable[[], float]) -> bytes:
 def _success(execution: Execution) -> bytes:
     """Return the line of a success, in the form of `line`: put together by hand, since most lines are of this kind."""
     task_id, token, *_ = execution.claimed
-    result = "null" if execution.outcome is None else compact(execution.outcome)
+    result = compact(execution.outcome)
     began, took = nanoseconds(execution.began), nanoseconds(execution.seconds)
     return (
         f'[{task_id}, {token}, "done", {result}, null, null, null, null, false, false, null, null, null, '

@@ -17,7 +17,7 @@ from fleet.domain.execution import Fence
 from fleet.domain.task import MAX_BATCH
 from fleet.worker.prefetch import BATCH_SECONDS
 from fleet.worker.record import WORD_BYTES, Cells, Phase, Reading, Running, Word, nanoseconds, now_ns
-from fleet.worker.seat import SEAT_WORDS, Seat, SeatState
+from fleet.worker.seat import SEAT_WORDS, Seat
 
 LASTING = nanoseconds(BATCH_SECONDS)
 """Nanoseconds from which on an execution lasts, so that the rest of its batch may be taken from its worker."""
@@ -127,9 +127,9 @@ class Slot(Cells):
         """Say that the worker takes the write lock, or has given it back."""
         self.writes_since = now_ns() if begins else 0
 
-    def enters(self, phase: Phase) -> None:
-        """Say what the worker is doing."""
-        self.pulse = now_ns()
+    def enters(self, phase: Phase, now: int | None = None) -> None:
+        """Say what the worker is doing; `now` is the boot time in nanoseconds, where the caller has it."""
+        self.pulse = now_ns() if now is None else now
         self.phase = phase
 
     def set_incarnation(self, incarnation: str) -> None:
@@ -208,10 +208,8 @@ class Slot(Cells):
 
     def end_of_execution(self, now: int) -> None:
         """Say that what was begun is over at this moment, and is being recorded."""
-        seat, cells, base = self.seats[0], self.cells, self.base
-        seat.cells[seat.base] = SeatState.ENDED
-        cells[base + _PULSE] = now
-        cells[base + _PHASE] = Phase.RECORDING
+        self.seats[0].end()
+        self.enters(Phase.RECORDING, now)
 
     def put_out(self, line: bytes) -> bool:
         """Note how a task of the batch ended, for the keeper to record should the next one last; False when full.

@@ -64,20 +64,21 @@ class Waker:
         return max(0.0, self._asked_at + self._watch.poll_interval() - boottime())
 
     def notices(self) -> bool:
-        """Ask the watch, where it has told of something or wants to be asked: has something been committed?
+        """Ask the watch, where it has told of something or wants to be asked: is a commit there to be looked at now?
 
         Cheap, unlike a pass, which looks at the queue when this was true.
         """
         if self._watching and (self._watch.fileno() is not None or self.until_asked() <= 0):
             self._asked_at = boottime()
             self._changed = self._watch.changed() or self._changed
-        return self._changed
+        return self._changed and boottime() - self._looked_at >= BETWEEN_LOOKS
 
     def run_once(self) -> float:
         """Wake as many idle workers as there is work for; return seconds until the next pass at the latest."""
         idle = [number for number, slot in enumerate(self._board.slots) if slot.idle]
         if not idle:
-            self._watching = False
+            # What was noticed is nobody's affair any more: who becomes idle is looked for anyway.
+            self._watching = self._changed = False
             return self._advance_while_busy()
         self._watching = True
         now = boottime()
@@ -96,15 +97,15 @@ class Waker:
 
     def _look(self, idle: list[int]) -> None:
         # Who can be woken is, before anything else is asked.
-        found = self._claimable(idle)
+        found = self._wake(idle)
         advanced = self._advance_if_due()
         if (self._lanes.learn(self._queue) or advanced) and found < len(idle):
-            found = self._claimable(idle)
+            found = self._wake(idle)
         if not found:
             self._pause = 0.0
 
-    def _claimable(self, idle: list[int]) -> int:
-        """Wake as many of these workers as there are tasks; return how many."""
+    def _wake(self, idle: list[int]) -> int:
+        """Wake as many of these workers as there are tasks; return how many are awake."""
         lanes = self._lanes.to_claim()
         found = self._queue.claimable(lanes, len(idle)) if lanes else 0
         for number in idle[:found]:

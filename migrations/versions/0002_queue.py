@@ -55,10 +55,6 @@ metadata = MetaData(
 )
 
 
-def _values(states: Iterable[str]) -> str:
-    return ", ".join(f"'{state}'" for state in states)
-
-
 def _status(states: tuple[str, ...], default: str | None = None, name: str = "status") -> Column[Any]:
     column: Column[Any] = Column(name, String, nullable=False, server_default=default)
     column.info["check"] = " OR ".join(f"{name} = '{state}'" for state in states)

@@ -258,7 +258,10 @@ def test_workers_whose_beats_wait_are_late_and_not_dead(fleet: Command, database
     with database.transaction():
         workers = fleet("status", "--json").document["workers"]
     assert (workers["late"], workers["dead"]) == (1, 1)
-    assert "worker here is late: its last beat was 30 s ago, and its process lives" in fleet("status").out
+    late = re.search(r"worker here is late: its last beat was (\d+) s ago, and its process lives", fleet("status").out)
+    # As many as have passed since: the two commands take their time.
+    assert late is not None
+    assert int(late[1]) >= 30
 
 
 def test_version_and_help(process: Command) -> None:

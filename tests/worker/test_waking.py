@@ -188,3 +188,18 @@ def test_nobody_is_asked_while_nobody_is_idle(world: World) -> None:
     assert world.waker.until_asked() == float("inf")
     assert not world.waker.notices()
     assert world.asked == 0
+
+
+def test_what_was_noticed_does_not_keep_the_keeper_awake(world: World) -> None:
+    """A commit that shows when nobody is idle any more, or just after a look, is no reason for pass after pass."""
+    world.live(30, in_vain=True)
+    world.now += 5.5
+    world.waker.run_once()
+    world.now += waking.BETWEEN_LOOKS / 2
+    world.changed = True
+    assert not world.waker.notices()
+    world.now += waking.BETWEEN_LOOKS
+    assert world.waker.notices()
+    world.board.slots[0].idle = 0
+    world.waker.run_once()
+    assert not world.waker.notices()
