@@ -46,7 +46,15 @@ class AdapterFailed(Exception):
 
 
 class LaunchFailed(AdapterFailed):
-    """A group could not be started. Whatever comes up for it all the same is refused by its launch token."""
+    """A group could not be started. Whatever comes up for it all the same is refused by its launch token.
+
+    Attributes:
+        may_stand: whether the place may have started it nevertheless: it is told to end it.
+    """
+
+    def __init__(self, message: str, code: int = LAUNCH_FAILED, *, may_stand: bool = False) -> None:
+        super().__init__(message, code)
+        self.may_stand = may_stand
 
 
 @dataclass(frozen=True, slots=True)

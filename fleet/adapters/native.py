@@ -24,6 +24,7 @@ from fleet.adapters.base import (
     LaunchFailed,
     Standing,
 )
+from fleet.adapters.templates import with_capabilities
 from fleet.config import DATABASE_VARIABLE, Location
 from fleet.domain.adapters import Limits
 from fleet.domain.group import GroupRecord, Template
@@ -97,7 +98,7 @@ class NativeAdapter:
 
     def _arguments(self, group: GroupRecord, template: Template) -> list[str]:
         try:
-            options = self._arguments_of(dict(template.options))
+            options = self._arguments_of(with_capabilities(template.options, self._limits.base_capabilities))
         except UsageError as error:
             raise LaunchFailed(f"the template of pool {group.pool} makes no sense: {error}", REFUSED) from error
         return [

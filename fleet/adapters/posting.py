@@ -44,6 +44,11 @@ class ExchangeFailed(AdapterFailed):
         super().__init__(message, code)
         self.passing = passing
 
+    @property
+    def is_vague(self) -> bool:
+        """Whether what was asked may have been done nevertheless."""
+        return self.passing or self.code >= 500 or self.code < 400
+
 
 class Mailbox:
     """An address to which JSON is posted, one exchange after another.

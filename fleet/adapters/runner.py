@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from fleet import process
-from fleet.adapters.base import NOT_FOUND, Adapter, AdapterFailed, Ended, Launch
+from fleet.adapters.base import (
+    LAUNCH_FAILED,
+    NO_CAPACITY,
+    NOT_FOUND,
+    TIMED_OUT,
+    UNREACHABLE,
+    Adapter,
+    AdapterFailed,
+    Ended,
+    Launch,
+    LaunchFailed,
+)
 from fleet.domain.adapters import Tenure
 from fleet.domain.group import BOOTING, ENDED_GROUPS, CommandKind, CommandRecord, GroupRecord, GroupStatus, Template
 from fleet.domain.liveness import ProcessIdentity
@@ -31,6 +42,7 @@ class Outcome:
         group_id: the group it was about.
         workers: how many workers were started.
         error: why it failed; None when it did not.
+        silent: whether its place gave no answer: the next command to it would have none either.
     """
 
     command_id: int
@@ -38,6 +50,7 @@ class Outcome:
     group_id: str
     workers: int = 0
     error: str | None = None
+    silent: bool = False
 
 
 def run_commands(
@@ -58,10 +71,11 @@ def run_commands(
         template_of: how workers of a pool are started; may raise LaunchFailed.
         proven_dead: whether the process that took a command before is certainly gone.
         tenure: this process's hold on the adapter's id, where it stands for it.
-        goes_on: asked before each command whether to carry it out; what is not is taken again later, by whomever.
+        goes_on: asked before each command whether to carry it out.
 
     Returns:
-        One outcome per command that was carried out.
+        One outcome per command that was tried. After one that the place did not answer no other is; what is left is
+        taken again later, by whomever.
     """
     taker = process.identify()
     commands = storage.control.take_commands(
@@ -74,24 +88,34 @@ def run_commands(
     )
     if commands:
         reach("adapter.taken")
-    return tuple(
-        _carry_out(storage, adapter, command, template_of) for command in takewhile(lambda _: goes_on(), commands)
-    )
+    outcomes: list[Outcome] = []
+    for command in takewhile(lambda _: goes_on(), commands):
+        outcomes.append(_carry_out(storage, adapter, command, template_of))
+        if outcomes[-1].silent:
+            break
+    return tuple(outcomes)
 
 
 def note_ended(storage: Storage, adapter: Adapter) -> tuple[str, ...]:
-    """Fail the groups of launches that ended before contact, with their exit codes; return one line each."""
-    lines = []
-    for ended in adapter.ended_groups():
-        group = storage.control.group(ended.group_id)
-        if group is None or group.status not in BOOTING:
-            continue
-        error = _how_it_ended(ended, group)
-        if storage.control.fail_group(
-            group.group_id, error=error, exit_code=ended.exit_code, launch_token=group.launch_token
-        ):
-            lines.append(f"group {group.group_id} failed: {error}")
-    return tuple(lines)
+    """Fail the groups of launches that ended before contact, with their exit codes; return one line each.
+
+    Those that were withdrawn before have not failed: they have stopped.
+    """
+    ended = adapter.ended_groups()
+    return tuple(line for each in ended if (line := _noted(storage, each, storage.control.group(each.group_id))))
+
+
+def _noted(storage: Storage, ended: Ended, group: GroupRecord | None) -> str | None:
+    if group is None or group.contacted_at is not None:
+        return None
+    if group.status is GroupStatus.STOPPING:
+        storage.control.end_group(group.group_id, exit_code=ended.exit_code)
+        return None
+    error = _how_it_ended(ended, group)
+    failed = storage.control.fail_group(
+        group.group_id, error=error, exit_code=ended.exit_code, launch_token=group.launch_token
+    )
+    return f"group {group.group_id} failed: {error}" if failed else None
 
 
 def _how_it_ended(ended: Ended, group: GroupRecord) -> str:
@@ -105,8 +129,8 @@ def _carry_out(storage: Storage, adapter: Adapter, command: CommandRecord, templ
     try:
         return acts[command.kind](storage, adapter, command, template_of)
     except AdapterFailed as failure:
-        # Whether anything was ended is not known: the group is judged by its boot deadline, or its lease.
-        return _refuse(storage, command, str(command.arguments.get("group_id")), failure)
+        answer = _postpone if failure.code >= LAUNCH_FAILED or failure.code == NO_CAPACITY else _refuse
+        return answer(storage, command, str(command.arguments.get("group_id")), failure)
 
 
 def _start(storage: Storage, adapter: Adapter, command: CommandRecord, template_of: TemplateOf) -> Outcome:
@@ -114,6 +138,9 @@ def _start(storage: Storage, adapter: Adapter, command: CommandRecord, template_
     group = storage.control.group(group_id)
     if group is None or group.status not in BOOTING or group.target_size == 0:
         _end_withdrawn(storage, adapter, group)
+        if group is not None and group.status in ENDED_GROUPS and command.taken_by is not None:
+            # Who took it before may have started it.
+            storage.control.late_launch(group_id, group.launch_token, None, None)
         return _close(storage, command, group_id, skipped="the group was withdrawn, or has come up already")
     try:
         # Only a command that was taken before can have left a launch behind.
@@ -121,6 +148,8 @@ def _start(storage: Storage, adapter: Adapter, command: CommandRecord, template_
         launch = left or adapter.start_group(group, template_of(command.pool))
     except AdapterFailed as failure:
         storage.control.fail_group(group_id, error=str(failure), launch_token=group.launch_token)
+        if not isinstance(failure, LaunchFailed) or failure.may_stand:
+            storage.control.late_launch(group_id, group.launch_token, None, None)
         return _refuse(storage, command, group_id, failure)
     reach("adapter.spawned")
     supervisor = launch.process or ProcessIdentity()
@@ -160,9 +189,9 @@ def _shutdown(storage: Storage, adapter: Adapter, command: CommandRecord, templa
     if group.status in ENDED_GROUPS:
         # Whoever was in it is gone, or was never let in: what is left is the place.
         adapter.stop_group(group)
-    elif group.contacted_at is None and not adapter.stop_group(group):
+    elif group.contacted_at is None and (not adapter.stop_group(group) or group.process.pid is None):
         storage.control.end_group(group_id)
-    # A group in contact reads the order from its row and drains; a launch that was there is awaited.
+    # A group in contact reads the order from its row and drains; the end of a process that was there is awaited.
     return _close(storage, command, group_id)
 
 
@@ -196,4 +225,17 @@ def _refuse(storage: Storage, command: CommandRecord, group_id: str, failure: Ad
         command.command_id, process.identify(), error_code=failure.code, error_message=str(failure)
     )
     reach("adapter.replied")
-    return Outcome(command.command_id, command.kind, group_id, error=str(failure))
+    return _failed(command, group_id, failure)
+
+
+def _postpone(storage: Storage, command: CommandRecord, group_id: str, failure: AdapterFailed) -> Outcome:
+    """Leave the end of a group open: what stands there is unknown, and must not be forgotten."""
+    storage.control.postpone_command(
+        command.command_id, process.identify(), error_code=failure.code, error_message=str(failure)
+    )
+    return _failed(command, group_id, failure)
+
+
+def _failed(command: CommandRecord, group_id: str, failure: AdapterFailed) -> Outcome:
+    silent = failure.code in (UNREACHABLE, TIMED_OUT)
+    return Outcome(command.command_id, command.kind, group_id, error=str(failure), silent=silent)

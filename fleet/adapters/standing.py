@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet import process
-from fleet.adapters.base import Adapter
+from fleet.adapters.base import Adapter, AdapterFailed
+from fleet.adapters.pulse import Pulse
+from fleet.adapters.reconciling import end_leftovers
 from fleet.adapters.runner import TemplateOf, note_ended, run_commands
 from fleet.clock import Clock, SystemClock
 from fleet.domain.adapters import NewAdapter, Tenure
@@ -16,8 +18,14 @@ from fleet.storage.interfaces import ProvenDead, Storage
 
 HEARTBEAT = 5.0
 LEASE = 30.0
+LEASE_OF_ONCE = 150.0
+"""Seconds for which an adapter that runs from time to time is believed: two minutes of cron, and some."""
+
 BETWEEN_LOOKS = 1.0
 """Seconds between two looks for commands at most."""
+
+BETWEEN_REVIEWS = 60.0
+"""Seconds between two comparisons of what stands at the place with what the rows say."""
 
 _log = logging.getLogger("fleet.adapter")
 
@@ -29,12 +37,14 @@ class Terms:
     Attributes:
         priority: who is asked first: the higher.
         heartbeat: seconds between two heartbeats.
-        lease: seconds for which it is believed without another; longer than any one command takes.
+        lease: seconds for which it is believed without another.
+        once: whether it does what there is to do, goes, and comes again within the lease.
     """
 
     priority: int = 0
     heartbeat: float = HEARTBEAT
     lease: float = LEASE
+    once: bool = False
 
 
 class StandingAdapter:
@@ -70,31 +80,25 @@ class StandingAdapter:
         self._wait = wait
         self._clock = clock or SystemClock()
         self._proven_dead = proven_dead
-        self._beaten_at = 0.0
-        self._is_replaced = False
+        self._review_at = 0.0
+        self._trouble: str | None = None
 
-    def run(self, *, once: bool = False) -> int:
-        """Stand for the id; return how many commands were carried out.
-
-        Args:
-            once: do what there is to do, and go.
-        """
+    def run(self) -> int:
+        """Stand for the id until told to go, or replaced; return how many commands were tried."""
         tenure = self._stand()
         done = 0
         watch = self._storage.watch()
         try:
-            while True:
-                done += self._act(tenure)
-                if once or not self._goes_on(tenure):
-                    break
-                self._wait(min(BETWEEN_LOOKS, watch.poll_interval()), watch.fileno())
-                watch.changed()
+            with Pulse(self._storage, tenure, self._terms.heartbeat, self._clock) as pulse:
+                while True:
+                    done += self._act(tenure, pulse)
+                    if self._terms.once or not self._goes_on(pulse):
+                        break
+                    self._wait(min(BETWEEN_LOOKS, watch.poll_interval()), watch.fileno())
+                    watch.changed()
         finally:
             watch.close()
-        if self._is_replaced:
-            _log.info("another process stands for adapter %s: this one ends", tenure.adapter_id)
-        else:
-            self._storage.adapters.leave(tenure)
+        self._go(tenure, pulse)
         return done
 
     def _stand(self) -> Tenure:
@@ -110,12 +114,24 @@ class StandingAdapter:
                 priority=self._terms.priority,
             )
         )
-        self._beaten_at = self._clock.boottime()
         _log.info("adapter %s is ready, epoch %d", tenure.adapter_id, tenure.epoch)
         reach("adapter.standing")
         return tenure
 
-    def _act(self, tenure: Tenure) -> int:
+    def _go(self, tenure: Tenure, pulse: Pulse) -> None:
+        if pulse.is_replaced:
+            _log.info("another process stands for adapter %s: this one ends", tenure.adapter_id)
+        elif self._terms.once:
+            self._storage.adapters.rest(tenure)
+        else:
+            self._storage.adapters.leave(tenure)
+
+    def _goes_on(self, pulse: Pulse) -> bool:
+        return not self._told_to_go() and not pulse.is_replaced
+
+    def _act(self, tenure: Tenure, pulse: Pulse) -> int:
+        """Carry out what is ordered, and look after what stands; return how many commands were tried."""
+        pulse.gets_on(self._adapter.info())
         outcomes = run_commands(
             self._storage,
             self._adapter,
@@ -123,23 +139,34 @@ class StandingAdapter:
             self._template_of,
             self._proven_dead,
             tenure,
-            lambda: self._goes_on(tenure),
+            lambda: self._goes_on_from(pulse),
         )
         for outcome in outcomes:
             if outcome.error is None:
                 _log.info("%s %s", outcome.kind, outcome.group_id)
             else:
                 _log.error("%s %s failed: %s", outcome.kind, outcome.group_id, outcome.error)
-        for line in note_ended(self._storage, self._adapter):
-            _log.error("%s", line)
+        if not any(outcome.silent for outcome in outcomes):
+            self._look_after()
         return len(outcomes)
 
-    def _goes_on(self, tenure: Tenure) -> bool:
-        """Beat, if it is time; return whether there is reason to go on."""
-        if self._told_to_go():
-            return False
-        now = self._clock.boottime()
-        if now - self._beaten_at >= self._terms.heartbeat:
-            self._is_replaced = self._storage.adapters.beat(tenure, self._adapter.info().limits) is None
-            self._beaten_at = now
-        return not self._is_replaced
+    def _goes_on_from(self, pulse: Pulse) -> bool:
+        pulse.gets_on(self._adapter.info())
+        return self._goes_on(pulse)
+
+    def _look_after(self) -> None:
+        """Note what has ended at the place, and end what should have; a place that is silent is told of once."""
+        try:
+            lines = note_ended(self._storage, self._adapter)
+            now = self._clock.boottime()
+            if now >= self._review_at:
+                lines += end_leftovers(self._storage, self._adapter)
+                self._review_at = now + BETWEEN_REVIEWS
+        except AdapterFailed as failure:
+            if str(failure) != self._trouble:
+                _log.error("what stands there is not known: %s", failure)
+            self._trouble = str(failure)
+            return
+        self._trouble = None
+        for line in lines:
+            _log.error("%s", line)

@@ -20,6 +20,7 @@ from fleet.adapters.base import (
 from fleet.adapters.kinds import Assignment, Kind, Option
 from fleet.adapters.posting import ExchangeFailed, Mailbox
 from fleet.adapters.service import ATTEMPTS, LIST, RESIZE, SHUTDOWN, Abilities, AdapterService, Listed
+from fleet.adapters.templates import with_capabilities
 from fleet.domain.adapters import Limits
 from fleet.domain.durations import parse_duration
 from fleet.domain.group import GroupRecord, Template
@@ -87,12 +88,13 @@ class WebhookAdapter:
         try:
             reference = self._service.start(order, group.launch_token)
         except ExchangeFailed as failure:
-            raise LaunchFailed(str(failure), failure.code) from failure
+            raise LaunchFailed(str(failure), failure.code, may_stand=failure.is_vague) from failure
         return self._remember(group, reference)
 
     def _order(self, group: GroupRecord, template: Template) -> dict[str, Any]:
         try:
-            options = self._assignment.arguments_of(dict(template.options))
+            offered = self.info().limits.base_capabilities
+            options = self._assignment.arguments_of(with_capabilities(template.options, offered))
         except UsageError as error:
             raise LaunchFailed(f"the template of pool {group.pool} makes no sense: {error}", REFUSED) from error
         return {

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from fleet.adapters.kinds import Assignment, Kind, Option, kinds, load_kind
-from fleet.adapters.standing import HEARTBEAT, LEASE, StandingAdapter, Terms
+from fleet.adapters.standing import HEARTBEAT, LEASE, LEASE_OF_ONCE, StandingAdapter, Terms
 from fleet.adapters.templates import honoured
 from fleet.cli.common import duration, fail, new_app, run_command
 from fleet.cli.options import parse_worker_options, worker_arguments
@@ -97,8 +97,13 @@ def _shared(
         float, typer.Option(parser=duration, metavar="D", help="Between two heartbeats.")
     ] = HEARTBEAT,
     lease: Annotated[
-        float, typer.Option(parser=duration, metavar="D", help="For how long it is believed without another.")
-    ] = LEASE,
+        float | None,
+        typer.Option(
+            parser=duration,
+            metavar="D",
+            help=f"For how long it is believed without another: {LEASE:g}s, with --once {LEASE_OF_ONCE:g}s.",
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Carry out what is ordered, and end: for cron.")] = False,
 ) -> None: ...
 
@@ -120,9 +125,10 @@ def _run(
     capability: list[str] | None,
     priority: int,
     heartbeat_interval: float,
-    lease: float,
+    lease: float | None,
     once: bool,
 ) -> None:
+    lease = lease or (LEASE_OF_ONCE if once else LEASE)
     if lease < 3 * heartbeat_interval:
         raise UsageError(f"--lease {lease:g}s: give at least three heartbeats ({3 * heartbeat_interval:g}s)")
     location = locate(db_path)
@@ -138,14 +144,14 @@ def _run(
         standing = StandingAdapter(
             storage,
             adapter,
-            Terms(priority, heartbeat_interval, lease),
+            Terms(priority, heartbeat_interval, lease, once),
             lambda pool: honoured(
                 _stored(storage, pool), template, given=bool(allowed), owned=location.path is not None
             ),
             lambda: ending.told,
             ending.wait,
         )
-        standing.run(once=once)
+        standing.run()
 
 
 @contextmanager

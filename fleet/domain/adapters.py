@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -87,14 +87,15 @@ class AdapterRecord:
     Attributes:
         adapter_id: its id.
         kind: what kind of place it starts workers in.
-        process: the process that stands for it, or stood last.
+        process: the process that stands for it, or stood last; nothing of it where that one said that it goes, no start
+            ticks where it said that it comes again.
         epoch: rises with each process that takes it over; 0 where none ever did.
         limits: what it can take.
         resizes: whether a group there may have any size; else it gets whole groups.
         priority: who is asked first: the higher.
         last_heartbeat: when it last said so.
         lease_seconds: for how long that is believed.
-        lease_expires_at: until when; None for one that no process stands for: the scaler of its host acts for it.
+        lease_expires_at: until when; None for one that nobody stands for: its host's scaler acts for a native one.
         status: whether anything may be ordered from it.
         reason: why not.
         backoff_until: nothing is ordered before.
@@ -116,6 +117,35 @@ class AdapterRecord:
     backoff_until: datetime | None
     consecutive_failures: int
 
+    def is_left_alone(self, now: datetime) -> bool:
+        """Return whether it is spared for a while after what it could not do."""
+        return self.backoff_until is not None and self.backoff_until > now
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is one that runs from time to time, and does not run now."""
+        return self.process.pid is not None and self.process.start_ticks is None
+
+
+def is_alive(adapter: AdapterRecord, now: datetime, proven_dead: Callable[[ProcessIdentity], bool]) -> bool:
+    """Return whether somebody stands for the adapter at this time.
+
+    Args:
+        adapter: its row.
+        now: the time.
+        proven_dead: whether a process is certainly gone; not asked for one that runs from time to time.
+    """
+    if adapter.lease_expires_at is None or adapter.lease_expires_at < now:
+        return False
+    return adapter.rests or adapter.process.pid is None or not proven_dead(adapter.process)
+
+
+def is_lost(adapter: AdapterRecord, now: datetime, proven_dead: Callable[[ProcessIdentity], bool]) -> bool:
+    """Return whether nobody stands for the adapter any more, though the last who did never said that it would go."""
+    if adapter.lease_expires_at is None:
+        return adapter.process.pid is not None
+    return not is_alive(adapter, now, proven_dead)
+
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
@@ -124,7 +154,9 @@ class Tenure:
     Attributes:
         adapter_id: the adapter.
         epoch: which of its processes this is; every write names it.
+        process: that process.
     """
 
     adapter_id: str
     epoch: int
+    process: ProcessIdentity

@@ -101,6 +101,7 @@ class GroupRecord:
         boot_deadline_at: when a launch without contact counts as failed.
         lease_expires_at: until when its keeper's last heartbeat is believed.
         reference: what its place calls it, where it has a name of its own there.
+        stopped_at: when it ended.
     """
 
     group_id: str
@@ -122,6 +123,7 @@ class GroupRecord:
     log_path: str | None
     decision_id: int | None
     reference: str | None = None
+    stopped_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,17 @@ def placed(
         left -= sum(sizes)
     if left > 0:
         reasons.append(f"{left} workers find no adapter with room" if adapters else "there is no adapter")
-    return tuple(starts), reasons
+    return _needed(starts, min(missing, most)), reasons
+
+
+def _needed(starts: Sequence[StartGroup], wanted: int) -> tuple[StartGroup, ...]:
+    """Return the starts without those that a whole group, rounded up, makes needless."""
+    needed, surplus = list(starts), sum(start.size for start in starts) - wanted
+    for start in starts:
+        if start.size <= surplus:
+            needed.remove(start)
+            surplus -= start.size
+    return tuple(needed)
 
 
 def _may_start(adapter: AdapterState, now: datetime, reasons: list[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from fleet.domain.adapters import (
@@ -20,7 +20,6 @@ from fleet.domain.jsontext import printable
 from fleet.errors import ConflictError
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
-from fleet.storage.interfaces import ProvenDead
 from fleet.storage.rows import PROCESS, dumps, mapping, process_of, process_values
 from fleet.storage.sql import Row, Statement, as_time
 
@@ -44,8 +43,18 @@ _STAND = Statement(
 )
 _BEAT = Statement(
     """UPDATE worker_adapter SET max_worker_groups = :groups, workers_per_group = :workers,
-        base_capabilities_json = :capabilities, last_heartbeat = :now, lease_expires_at = :expires
+        base_capabilities_json = :capabilities, last_heartbeat = :now, lease_expires_at = :expires,
+        pid = :pid, pid_start_ticks = :pid_start_ticks
     WHERE adapter_id = :adapter_id AND epoch = :epoch"""
+)
+_REST = Statement(
+    """UPDATE worker_adapter SET last_heartbeat = :now, lease_expires_at = :expires, pid_start_ticks = NULL
+    WHERE adapter_id = :adapter_id AND epoch = :epoch"""
+)
+_LOSE = Statement(
+    """UPDATE worker_adapter SET lease_expires_at = NULL
+    WHERE adapter_id = :adapter_id AND epoch = :epoch AND last_heartbeat = :last_heartbeat
+        AND lease_expires_at IS NOT NULL"""
 )
 _LEAVE = Statement(
     """UPDATE worker_adapter SET lease_expires_at = NULL, pid = NULL, pid_start_ticks = NULL
@@ -60,7 +69,9 @@ _REFUSED = Statement(
     WHERE adapter_id = :adapter_id"""
 )
 _SET_STATUS = Statement(
-    """UPDATE worker_adapter SET status = :status, reason = :reason, backoff_until = NULL, consecutive_failures = 0
+    """UPDATE worker_adapter SET status = :status, reason = :reason,
+        backoff_until = CASE WHEN :status = 'active' THEN NULL ELSE backoff_until END,
+        consecutive_failures = CASE WHEN :status = 'active' THEN 0 ELSE consecutive_failures END
     WHERE adapter_id = :adapter_id AND status <> :status"""
 )
 
@@ -82,6 +93,10 @@ class SqlAdapters:
     def leave(self, tenure: Tenure) -> bool:
         """Stand for the id no more; False when another process did already."""
         return self._database.write(lambda transaction: _leave(transaction, tenure))
+
+    def rest(self, tenure: Tenure) -> bool:
+        """Go, and be believed for a lease without a process; False when another process stands for the id."""
+        return self._database.write(lambda transaction: _rest(transaction, tenure))
 
     def pause(self, adapter_id: str, reason: str) -> bool:
         """Order nothing more from an adapter; False when that was so already."""
@@ -115,11 +130,15 @@ def all_adapters(transaction: Transaction) -> tuple[AdapterRecord, ...]:
     return tuple(_adapter_of(row) for row in transaction.records(_ALL))
 
 
-def is_alive(adapter: AdapterRecord, now: datetime, proven_dead: ProvenDead) -> bool:
-    """Return whether a process stands for the adapter at this time."""
-    if adapter.lease_expires_at is None or adapter.lease_expires_at < now:
-        return False
-    return adapter.process.pid is None or not proven_dead(adapter.process)
+def lose(transaction: Transaction, adapter: AdapterRecord) -> bool:
+    """Note, with an event, that an adapter is lost; False when it has beaten since, or that is known already."""
+    lost = transaction.touched(
+        _LOSE, adapter_id=adapter.adapter_id, epoch=adapter.epoch, last_heartbeat=adapter.last_heartbeat
+    )
+    if lost:
+        who = f"pid {adapter.process.pid} on {adapter.process.host}, epoch {adapter.epoch}"
+        record_event(transaction, "adapter_lost", adapter.adapter_id, f"{who}: what it has not begun is left to others")
+    return bool(lost)
 
 
 def _stand(transaction: Transaction, adapter: NewAdapter) -> Tenure:
@@ -146,7 +165,7 @@ def _stand(transaction: Transaction, adapter: NewAdapter) -> Tenure:
         adapter.adapter_id,
         f"{adapter.kind}, pid {adapter.process.pid} on {adapter.process.host}, epoch {epoch}",
     )
-    return Tenure(adapter.adapter_id, int(epoch))
+    return Tenure(adapter.adapter_id, int(epoch), adapter.process)
 
 
 def _limits(adapter_id: str, limits: Limits) -> dict[str, Any]:
@@ -164,9 +183,24 @@ def _beat(transaction: Transaction, tenure: Tenure, limits: Limits) -> AdapterRe
         return None
     expires = transaction.now + timedelta(seconds=known.lease_seconds)
     renewed = transaction.touched(
-        _BEAT, **_limits(tenure.adapter_id, limits), epoch=tenure.epoch, now=transaction.now, expires=expires
+        _BEAT,
+        **_limits(tenure.adapter_id, limits),
+        epoch=tenure.epoch,
+        now=transaction.now,
+        expires=expires,
+        pid=tenure.process.pid,
+        pid_start_ticks=tenure.process.start_ticks,
     )
     return get(transaction, tenure.adapter_id) if renewed else None
+
+
+def _rest(transaction: Transaction, tenure: Tenure) -> bool:
+    known = get(transaction, tenure.adapter_id)
+    if known is None:
+        return False
+    expires = transaction.now + timedelta(seconds=known.lease_seconds)
+    values = {"adapter_id": tenure.adapter_id, "epoch": tenure.epoch}
+    return bool(transaction.touched(_REST, **values, now=transaction.now, expires=expires))
 
 
 def _leave(transaction: Transaction, tenure: Tenure) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from fleet.domain.adapters import Tenure
+from fleet.domain.adapters import AdapterRecord, Tenure, is_alive
 from fleet.domain.group import SHUTDOWN_LIFETIME, CommandKind, CommandRecord, CommandStatus, GroupRecord
 from fleet.domain.liveness import ProcessIdentity
 from fleet.storage import adapters
@@ -39,6 +39,24 @@ _FINISH = Statement(
 _EXPIRE = Statement(
     """UPDATE adapter_command SET status = 'expired', finished_at = :now
     WHERE status IN ('pending', 'taken') AND expires_at < :now RETURNING command_id, kind, adapter_id"""
+)
+_POSTPONE_TEXT = """UPDATE adapter_command SET error_code = :error_code, error_message = :error_message
+    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker
+    RETURNING adapter_id"""
+_POSTPONE = Statement(
+    _POSTPONE_TEXT.format(taker="taken_by_json"), _POSTPONE_TEXT.format(taker="CAST(taken_by_json AS text)")
+)
+_ABANDON_TEXT = """UPDATE adapter_command SET status = 'expired', finished_at = :now, error_message = :why
+    WHERE status = 'pending' AND kind = 'start_worker_group' AND adapter_id = :adapter_id RETURNING {group}"""
+_ABANDON = Statement(
+    _ABANDON_TEXT.format(group="json_extract(arguments_json, '$.group_id')"),
+    _ABANDON_TEXT.format(group="arguments_json->>'group_id'"),
+)
+_ENDS_TEXT = """SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken')
+    AND kind = 'shutdown_worker_group' AND {group} = :group_id"""
+_IS_ENDED = Statement(
+    _ENDS_TEXT.format(group="json_extract(arguments_json, '$.group_id')"),
+    _ENDS_TEXT.format(group="arguments_json->>'group_id'"),
 )
 _CANCEL = Statement(
     """UPDATE adapter_command SET status = 'cancelled', finished_at = :now
@@ -76,8 +94,14 @@ def issue(
 
 
 def shut_down(transaction: Transaction, group: GroupRecord, epoch: int = 0) -> int | None:
-    """Order the end of what stands for a group at its place; None for a group that a person started."""
+    """Order the end of what stands for a group at its place.
+
+    Returns:
+        The command; None for a group that a person started, and where that order is open already.
+    """
     if group.adapter_id is None:
+        return None
+    if transaction.value(_IS_ENDED, adapter_id=group.adapter_id, group_id=group.group_id) is not None:
         return None
     return issue(
         transaction,
@@ -100,10 +124,13 @@ def take(
 ) -> tuple[CommandRecord, ...]:
     """Take open commands: the pending, and those whose taker is replaced or proven dead.
 
-    The records tell who took them before. Nobody takes for an adapter for which another process stands.
+    The records tell who took them before. Nobody takes for an adapter for which another process stands, nor for one
+    that is left alone for a while after what it could not do.
     """
     expire(transaction)
-    if not _may_take(transaction, adapter_id, proven_dead, tenure):
+    # Locked: who takes over meanwhile finds what this one has taken.
+    adapter = adapters.get(transaction, adapter_id, locked=True)
+    if not _may_take(adapter, transaction.now, proven_dead, tenure):
         return ()
     epoch = tenure.epoch if tenure else None
     values = {"taker": process_json(taker), "now": transaction.now, "epoch": epoch}
@@ -114,17 +141,20 @@ def take(
             _is_replaced(row["adapter_epoch"], tenure) or proven_dead(command.taken_by)
         ):
             continue
+        if command.error_code is not None and adapter is not None and adapter.is_left_alone(transaction.now):
+            continue
         if transaction.touched(_TAKE, command_id=command.command_id, **values):
             taken.append(command)
     return tuple(taken)
 
 
-def _may_take(transaction: Transaction, adapter_id: str, proven_dead: ProvenDead, tenure: Tenure | None) -> bool:
-    # Locked: who takes over meanwhile finds what this one has taken.
-    adapter = adapters.get(transaction, adapter_id, locked=True)
-    if tenure is not None:
-        return adapter is not None and adapter.epoch == tenure.epoch
-    return adapter is None or not adapters.is_alive(adapter, transaction.now, proven_dead)
+def _may_take(adapter: AdapterRecord | None, now: datetime, proven_dead: ProvenDead, tenure: Tenure | None) -> bool:
+    if tenure is None:
+        return adapter is None or not is_alive(adapter, now, proven_dead)
+    if adapter is None or adapter.epoch != tenure.epoch:
+        return False
+    # That it had no room does not keep it from ending what fills it.
+    return adapter.consecutive_failures == 0 or not adapter.is_left_alone(now)
 
 
 def _is_replaced(epoch: int | None, tenure: Tenure | None) -> bool:
@@ -152,6 +182,30 @@ def finish(
     else:
         adapters.refused(transaction, adapter_id, error_code, error_message or "")
     return True
+
+
+def postpone(
+    transaction: Transaction, command_id: int, taker: ProcessIdentity, error_code: int, error_message: str
+) -> bool:
+    """Keep a command that could not be carried out, to be tried again, and note how its adapter fares."""
+    values = answer_values(None, error_code, error_message)
+    adapter_id = transaction.value(
+        _POSTPONE,
+        command_id=command_id,
+        taker=process_json(taker),
+        error_code=values["error_code"],
+        error_message=values["error_message"],
+    )
+    if adapter_id is None:
+        return False
+    adapters.refused(transaction, adapter_id, error_code, error_message)
+    return True
+
+
+def abandon(transaction: Transaction, adapter_id: str) -> tuple[str, ...]:
+    """End the starts that a lost adapter has not taken; return the groups they were to become."""
+    rows = transaction.rows(_ABANDON, adapter_id=adapter_id, now=transaction.now, why=f"adapter {adapter_id} is lost")
+    return tuple(str(group_id) for (group_id,) in rows)
 
 
 def expire(transaction: Transaction) -> tuple[str, ...]:

@@ -112,6 +112,12 @@ class SqlControlPlane:
             lambda transaction: commands.finish(transaction, command_id, taker, reply, error_code, error_message)
         )
 
+    def postpone_command(self, command_id: int, taker: ProcessIdentity, *, error_code: int, error_message: str) -> bool:
+        """Keep a command that this process has taken and could not carry out."""
+        return self._database.write(
+            lambda transaction: commands.postpone(transaction, command_id, taker, error_code, error_message)
+        )
+
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
         """Return commands, newest first."""
         return self._database.read(lambda transaction: commands.newest(transaction, limit))
@@ -136,7 +142,11 @@ class SqlControlPlane:
             if not groups.note_late(transaction, group_id, launch_token, log_path, reference):
                 return None
             group = groups.get(transaction, group_id)
-            return None if group is None else commands.shut_down(transaction, group)
+            ordered = None if group is None else commands.shut_down(transaction, group)
+            if ordered is not None:
+                what = "what stands, or may stand, for it is wanted no more: it is shut down"
+                record_event(transaction, "launch_too_late", group_id, what)
+            return ordered
 
         return self._database.write(write)
 

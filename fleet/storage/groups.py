@@ -172,10 +172,7 @@ def launching(
 def note_late(transaction: Transaction, group_id: str, token: str, log_path: str | None, reference: str | None) -> bool:
     """Note where a launch stands that its group waits for no more."""
     values = {"log_path": log_path, "reference": reference}
-    noted = transaction.touched(_REFERENCE, group_id=group_id, token=token, **values)
-    if noted:
-        record_event(transaction, "launch_too_late", group_id, "it came up when it was wanted no more: it is shut down")
-    return bool(noted)
+    return bool(transaction.touched(_REFERENCE, group_id=group_id, token=token, **values))
 
 
 def contact(

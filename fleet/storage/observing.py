@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, native_id
+from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, is_alive, native_id
 from fleet.domain.group import adapter_backoff
 from fleet.domain.placement import AdapterState
 from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
@@ -127,7 +127,7 @@ def _adapters(
 ) -> tuple[AdapterState, ...]:
     """Return who may be asked: adapters for which a process stands, and this host's own, unless one stands here."""
     known = {adapter.adapter_id: adapter for adapter in adapters.all_adapters(transaction)}
-    alive = [each for each in known.values() if adapters.is_alive(each, transaction.now, proven_dead)]
+    alive = [each for each in known.values() if is_alive(each, transaction.now, proven_dead)]
     carried = dict(transaction.rows(_CARRIED))
     asked: dict[str, AdapterRecord | None] = {adapter.adapter_id: adapter for adapter in alive}
     if not any(each.kind == NATIVE and native_id(each.process.host or "") == own for each in alive):

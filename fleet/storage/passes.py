@@ -11,7 +11,7 @@ from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template
 from fleet.domain.plan import CancelGroup, Plan, StartGroup
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
-from fleet.storage import commands, groups
+from fleet.storage import adapters, commands, groups
 from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
@@ -243,8 +243,9 @@ def _drain_workers(transaction: Transaction, plan: Plan) -> tuple[list[str], lis
 def _start(transaction: Transaction, current: ScalerPass, decision_id: int, start: StartGroup) -> tuple[int, str]:
     """Request a group and order its start; return (command id, group id)."""
     group_id, launch_token = uuid.uuid4().hex[:12], uuid.uuid4().hex
+    deadline = BOOT_DEADLINE + _rest(transaction, start.adapter_id)
     groups.request(
-        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, BOOT_DEADLINE
+        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, deadline
     )
     arguments = {
         "group_id": group_id,
@@ -259,9 +260,15 @@ def _start(transaction: Transaction, current: ScalerPass, decision_id: int, star
         CommandKind.START_WORKER_GROUP,
         arguments,
         epoch=current.epoch,
-        lifetime=BOOT_DEADLINE,
+        lifetime=deadline,
     )
     return command_id, group_id
+
+
+def _rest(transaction: Transaction, adapter_id: str) -> float:
+    """Return how many seconds pass at most before an adapter that runs from time to time runs again."""
+    adapter = adapters.get(transaction, adapter_id)
+    return adapter.lease_seconds if adapter is not None and adapter.rests else 0.0
 
 
 def _cancel(transaction: Transaction, cancel: CancelGroup) -> None:

@@ -128,7 +128,7 @@ def worker_of(row: Row) -> WorkerRecord:
 
 GROUP_COLUMNS = f"""group_id, pool, adapter_id, capabilities_json, target_size, status, launch_token, {PROCESS},
     created_at, contacted_at, boot_deadline_at, last_heartbeat, lease_seconds, lease_expires_at, exit_code, error,
-    log_path, decision_id, reference"""
+    log_path, decision_id, reference, stopped_at"""
 
 
 def group_of(row: Row) -> GroupRecord:
@@ -153,6 +153,7 @@ def group_of(row: Row) -> GroupRecord:
         log_path=row["log_path"],
         decision_id=row["decision_id"],
         reference=row["reference"],
+        stopped_at=as_time(row["stopped_at"]),
     )
 
 

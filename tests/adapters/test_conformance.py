@@ -80,6 +80,7 @@ def test_a_withdrawn_group_is_ended_before_contact(place: Place) -> None:
     withdraw(place.storage, group)
     place.carry_out(HANGING)
     place.wait(lambda: not place.processes(group), "the launch has ended")
+    assert place.note_ended() == ()
     assert place.row(group.group_id).status is GroupStatus.STOPPED
     assert place.adapter.list_groups() == ()
 

@@ -8,24 +8,29 @@ from dataclasses import replace
 import pytest
 
 from fleet.adapters import LaunchFailed
+from fleet.adapters.reconciling import GRACE, end_leftovers
 from fleet.adapters.service import ATTEMPTS, BETWEEN
 from fleet.adapters.webhook import LONGEST_TIMEOUT
 from fleet.clock import ManualClock
-from fleet.domain.group import BOOT_DEADLINE, CommandStatus, GroupStatus
+from fleet.domain.group import BOOT_DEADLINE, CommandKind, CommandStatus, GroupStatus
 from fleet.errors import UsageError
 from fleet.storage.interfaces import Storage
 from tests.adapters.clouds import (
     CLOUD,
+    LISTING,
     MUTE,
     PASSWORD,
     STARTED,
     TEMPLATE,
     TOKEN,
     an_adapter,
+    an_entry,
     carry_out,
+    listed,
 )
 from tests.adapters.ordering import requested, withdraw
 from tests.adapters.rogue import Answer, Rogue, replying, resetting
+from tests.ageing import age
 from tests.storage import plans
 
 
@@ -144,9 +149,20 @@ def test_nobody_listens(memory: Storage) -> None:
     assert (command.status, command.error_code) == (CommandStatus.FAILED, 503)
 
 
-@pytest.mark.parametrize(("status", "succeeded"), [(200, True), (404, True), (410, True), (400, False), (500, False)])
-def test_gone_is_not_the_same_as_unknown(memory: Storage, status: int, succeeded: bool) -> None:
-    """A withdrawn group that the service no longer has is stopped; where it does not say, the command fails (AD12)."""
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, CommandStatus.SUCCEEDED),
+        (404, CommandStatus.SUCCEEDED),
+        (410, CommandStatus.SUCCEEDED),
+        (400, CommandStatus.FAILED),
+        (429, CommandStatus.TAKEN),
+        (500, CommandStatus.TAKEN),
+    ],
+)
+def test_gone_is_not_the_same_as_unknown(memory: Storage, status: int, outcome: CommandStatus) -> None:
+    """A withdrawn group that the service no longer has is stopped; where it does not say, the order stays open, and
+    fails where it says that it will not (AD12)."""
     group = requested(memory, CLOUD, 2)
     with Rogue([STARTED, replying(status, {"error": "so be it"})]) as server:
         adapter = an_adapter(server)
@@ -161,8 +177,79 @@ def test_gone_is_not_the_same_as_unknown(memory: Storage, status: int, succeeded
         "worker_group_id": "i-0123",
     }
     row = plans.group(memory, group.group_id)
-    assert row.status is (GroupStatus.STOPPED if succeeded else GroupStatus.STOPPING)
-    assert command.error_code == (None if succeeded else status)
+    is_done = outcome is CommandStatus.SUCCEEDED
+    assert row.status is (GroupStatus.STOPPED if is_done else GroupStatus.STOPPING)
+    assert (command.status, command.error_code) == (outcome, None if is_done else status)
+
+
+def test_what_the_service_could_not_end_is_ended_later(memory: Storage) -> None:
+    """The end of a group that the service was in no state to carry out is asked for again until it does."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([STARTED, *[replying(503, {"error": "later"})] * ATTEMPTS, MUTE]) as server:
+        adapter = an_adapter(server)
+        carry_out(memory, adapter)
+        withdraw(memory, group)
+        assert carry_out(memory, adapter).status is CommandStatus.TAKEN
+        assert carry_out(memory, adapter).status is CommandStatus.SUCCEEDED
+    assert plans.group(memory, group.group_id).status is GroupStatus.STOPPED
+
+
+def test_a_start_without_a_reply_is_shut_down(memory: Storage) -> None:
+    """Whether a start whose reply never came was carried out is not known: the service is told to end it (AD01)."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([*[resetting] * ATTEMPTS, MUTE]) as server:
+        adapter = an_adapter(server)
+        assert carry_out(memory, adapter).status is CommandStatus.FAILED
+        assert plans.group(memory, group.group_id).status is GroupStatus.FAILED
+        assert carry_out(memory, adapter).status is CommandStatus.SUCCEEDED
+    assert server.requests[-1].document["action"] == "shutdown_worker_group"
+    assert server.requests[-1].document["launch_token"] == group.launch_token
+
+
+def test_after_silence_nothing_more_is_tried(memory: Storage) -> None:
+    """When the service does not answer the first of several commands, the others wait for the next look."""
+    first, second = requested(memory, CLOUD, 1), requested(memory, CLOUD, 1)
+    with Rogue([MUTE]) as server:
+        adapter = an_adapter(server)
+    assert carry_out(memory, adapter).arguments["group_id"] == first.group_id
+    assert plans.group(memory, second.group_id).status is GroupStatus.REQUESTED
+    assert carry_out(memory, adapter).arguments["group_id"] == second.group_id
+
+
+def test_leftovers_at_the_service_are_shut_down(memory: Storage) -> None:
+    """What the service lists as running, and the rows say has ended a minute ago, is ordered to end, once; what has
+    just ended, what runs, and what no row knows is left alone."""
+    group, fresh, living = (requested(memory, CLOUD, 1) for _ in range(3))
+    memory.control.fail_group(group.group_id, error="given up")
+    age(memory, GRACE + 1)
+    memory.control.fail_group(fresh.group_id, error="given up")
+    entries = [
+        an_entry(group, worker_group_id="i-1"),
+        an_entry(fresh, worker_group_id="i-2"),
+        an_entry(living, worker_group_id="i-3"),
+        an_entry(group, worker_group_id="i-4", group_id="unknown"),
+        an_entry(group, worker_group_id="i-5", launch_token="another"),
+    ]
+    with Rogue([listed(*entries)], [LISTING]) as server:
+        adapter = an_adapter(server)
+        [line] = end_leftovers(memory, adapter)
+        assert end_leftovers(memory, adapter) == ()
+    assert line.startswith(f"group {group.group_id} has ended and still stands at its place")
+    orders = [each for each in memory.control.commands() if each.kind is CommandKind.SHUTDOWN_WORKER_GROUP]
+    assert [each.arguments["group_id"] for each in orders] == [group.group_id]
+    assert plans.group(memory, group.group_id).reference == "i-1"
+
+
+@pytest.mark.parametrize(("own", "told"), [((), "--capability=gpu=2"), (("gpu=1", "ram=4"), "--capability=gpu=1")])
+def test_workers_offer_what_their_place_does(memory: Storage, own: tuple[str, ...], told: str) -> None:
+    """What the service says that its workers offer is among their arguments; the template's amounts prevail."""
+    group = requested(memory, CLOUD, 1)
+    abilities = replying(200, {"base_capabilities": {"gpu": 2}})
+    template = replace(TEMPLATE, options={**TEMPLATE.options, **({"capability": list(own)} if own else {})})
+    with Rogue([STARTED], [abilities]) as server:
+        an_adapter(server).start_group(group, template)
+    arguments = server.requests[0].document["arguments"]
+    assert [each for each in arguments if each.startswith("--capability=gpu")] == [told]
 
 
 def test_a_group_is_stopped_by_the_name_on_its_row(memory: Storage) -> None:

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from tests.adapters.rogue import Rogue, replying, silent
 from tests.processes.harness import Site
 from tests.processes.running import Running
 
@@ -81,13 +82,9 @@ def test_a_second_process_takes_over_and_the_first_ends(site: Site) -> None:
 
 
 def test_once_is_for_cron(site: Site) -> None:
-    """With `--once` an adapter carries out what is ordered, and ends."""
-    adapter_once = adapter(site, "--once", adapter_id="cron")
-    assert adapter_once.wait() == 0
+    """With `--once` an adapter carries out what is ordered, and ends; until its next run orders wait for it."""
+    assert adapter(site, "--once", "--lease=60s", adapter_id="cron").wait() == 0
     assert commands(site) == []
-    holder = adapter(site, adapter_id="cron")
-    wait_standing(site, 2, "cron")
-    holder.signal(signal.SIGSTOP)
     site.scale(2, wait=None)
     assert commands(site) == [("start_worker_group", "cron", "pending")]
     assert adapter(site, "--once", adapter_id="cron").wait() == 0
@@ -131,6 +128,44 @@ def test_an_adapter_killed_at_any_step_leaves_one_group(site: Site, step: str) -
     assert site.ledger.value(running) == 1
     assert site.ledger.value("SELECT count(*) FROM worker_group") == 1
     assert len(site.supervisors()) == 1
+
+
+def test_a_launch_that_comes_up_too_late_is_shut_down(site: Site) -> None:
+    """A group is given up while its adapter starts it: the adapter orders the end of what it started, and is killed
+    there; its successor ends it, and nobody is left."""
+    once = site.directory / "stopped-once"
+    doomed = adapter(site, FLEET_FAULTS=f"adapter.spawned=once:{once}:stop,adapter.late=kill,keeper.contact=stop")
+    wait_standing(site, 1)
+    site.scale(2, wait=None)
+    site.wait_until(once.exists, "the launch is there and not noted")
+    site.ledger.write("UPDATE worker_group SET status = 'failed', stopped_at = created_at, target_size = 0")
+    doomed.signal(signal.SIGCONT)
+    assert doomed.wait() == -signal.SIGKILL
+    assert [kind for kind, _, _ in commands(site)] == ["start_worker_group", "shutdown_worker_group"]
+    successor = adapter(site)
+    site.wait_until(lambda: {status for _, _, status in commands(site)} == {"succeeded"}, "both are carried out")
+    successor.signal(signal.SIGTERM)
+    assert successor.wait() == 0
+    site.wait_gone()
+    assert site.ledger.value("SELECT count(*) FROM worker_registry") == 0
+
+
+def test_an_adapter_beats_while_its_place_takes_long(site: Site) -> None:
+    """While a service takes longer for one order than the adapter's lease holds, the adapter is not taken for lost;
+    told to go, it goes after the order."""
+    with Rogue([silent], [replying(200, {})]) as server:
+        words = ("webhook", "--adapter-id=cloud", f"--url={server.url}", "--timeout=4s", f"--db-path={site.database}")
+        running = site.start("-m", "fleet.cli.adapter", *words, *SHORT)
+        wait_standing(site, 1, "cloud")
+        site.scale(1, wait=None)
+        site.wait_until(lambda: server.requests, "the service is asked")
+        (began,) = site.ledger.rows("SELECT last_heartbeat, lease_expires_at FROM worker_adapter")
+        beaten = "SELECT count(*) FROM worker_adapter WHERE last_heartbeat > ?"
+        site.wait_until(lambda: site.ledger.value(beaten, began[1]), "it beats after its lease would have been over")
+        assert commands(site) == [("start_worker_group", "cloud", "taken")]
+        running.signal(signal.SIGTERM)
+    assert running.wait() == 0
+    assert standing(site, "cloud") is None
 
 
 def test_nothing_is_ordered_from_a_paused_adapter(site: Site) -> None:

@@ -23,6 +23,13 @@ class Adapters(Protocol):
     def leave(self, tenure: Tenure) -> bool:
         """Stand for the id no more, with an event; False when another process did already."""
 
+    def rest(self, tenure: Tenure) -> bool:
+        """Go, and be believed for another lease without a process: this one is started anew from time to time.
+
+        Returns:
+            False when another process stands for the id.
+        """
+
     def pause(self, adapter_id: str, reason: str) -> bool:
         """Order nothing more from an adapter, with an event; False when that was so already, or there is none."""
 

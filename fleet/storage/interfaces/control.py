@@ -167,6 +167,13 @@ class ControlPlane(Protocol):
             False when it was not open, or another process has taken it over.
         """
 
+    def postpone_command(self, command_id: int, taker: ProcessIdentity, *, error_code: int, error_message: str) -> bool:
+        """Keep a command that this process has taken and could not carry out; it counts as in `finish_command`.
+
+        Returns:
+            False when it was not open, or another process has taken it over.
+        """
+
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
         """Return commands, newest first."""
 
@@ -190,7 +197,7 @@ class ControlPlane(Protocol):
         """Order the end of a launch that its group waits for no more: nothing that is paid for is forgotten.
 
         Returns:
-            The shutdown's command id; None when there is no such group.
+            The shutdown's command id; None when there is no such group, or that order is open already.
         """
 
     def contact(

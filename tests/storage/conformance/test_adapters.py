@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from fleet.domain.adapters import BREAKER, CAPACITY_EXCEEDED, AdapterRecord, AdapterStatus, Limits, NewAdapter
-from fleet.domain.group import CommandStatus
+from fleet.domain.adapters import (
+    BREAKER,
+    CAPACITY_EXCEEDED,
+    AdapterRecord,
+    AdapterStatus,
+    Limits,
+    NewAdapter,
+    is_alive,
+    is_lost,
+)
+from fleet.domain.group import BOOT_DEADLINE, CommandKind, CommandRecord, CommandStatus, GroupStatus
+from fleet.domain.liveness import Gap
 from fleet.errors import ConflictError
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
-from tests.storage.plans import ADAPTER, applied, begin, starting
+from tests.storage.plans import ADAPTER, applied, begin, group, starting
 from tests.storage.samples import dead, execute, nobody, process
 
 LIMITS = Limits(4, 2, {"gpu": 1})
@@ -182,3 +193,124 @@ def test_a_pass_sees_who_may_be_asked(store: Storage) -> None:
     store.adapters.leave(here)
     store.adapters.leave(cloud)
     assert asked() == {ADAPTER: 1}
+
+
+@pytest.mark.parametrize("gone", ["lease", "proof"])
+def test_what_a_lost_adapter_has_not_begun_is_left_to_others(store: Storage, gone: str) -> None:
+    """When an adapter is lost, maintenance ends the starts that it has not taken, so that others are asked at once;
+    what it has taken waits for its boot deadline, and what it was to end is still to be ended. It is told of once."""
+    tenure = store.adapters.stand(adapter())
+    applied(store, starting(1), begin(store))
+    [taken] = store.control.take_commands(ADAPTER, None, process(8), nobody, tenure)
+    [waiting] = applied(store, starting(2)).groups
+    ended = str(taken.arguments["group_id"])
+    assert store.control.fail_group(ended, error="so be it")
+    assert store.control.late_launch(ended, str(taken.arguments["launch_token"]), None, None) is not None
+    assert store.control.expire(None, dead(9)) == ()
+    proven = dead(8) if gone == "proof" else nobody
+    age(store, 21 if gone == "lease" else 1)
+    assert store.control.expire(None, proven) == (f"adapter {ADAPTER} is lost",)
+    found = {(command.kind, command.command_id == taken.command_id): command.status for command in commands(store)}
+    assert found == {
+        (CommandKind.START_WORKER_GROUP, True): CommandStatus.TAKEN,
+        (CommandKind.START_WORKER_GROUP, False): CommandStatus.EXPIRED,
+        (CommandKind.SHUTDOWN_WORKER_GROUP, False): CommandStatus.PENDING,
+    }
+    lost = group(store, waiting)
+    assert (lost.status, lost.error) == (GroupStatus.FAILED, f"adapter {ADAPTER} was lost before it started anything")
+    assert is_lost(known(store), store.now(), proven)
+    assert store.control.expire(None, proven) == ()
+    assert events(store) == ["adapter_started", "adapter_lost"]
+
+
+def test_a_lost_adapter_that_comes_back_is_asked_again(store: Storage) -> None:
+    """An adapter that was only late beats, and stands for its id as before."""
+    tenure = store.adapters.stand(adapter())
+    age(store, 21)
+    assert store.control.expire(None, nobody) == (f"adapter {ADAPTER} is lost",)
+    beaten = store.adapters.beat(tenure, LIMITS)
+    assert beaten is not None
+    assert is_alive(beaten, store.now(), nobody)
+    assert beaten.process == process(8)
+
+
+def test_nobody_is_lost_for_a_time_in_which_nobody_watched(store: Storage) -> None:
+    """After a gap, in which the whole host slept, an adapter has its lease anew."""
+    store.adapters.stand(adapter())
+    age(store, 3600)
+    now = store.now()
+    gap = Gap(now - timedelta(seconds=3600), now)
+    assert store.control.expire(gap, nobody) == ()
+    assert events(store) == ["adapter_started"]
+
+
+def test_one_that_comes_from_time_to_time_is_believed_meanwhile(store: Storage) -> None:
+    """An adapter that rests is asked without a process, is given its lease in which to begin, and is lost after it."""
+    current = begin(store)
+    tenure = store.adapters.stand(adapter(lease_seconds=150.0))
+    assert store.adapters.rest(tenure)
+    gone = dead(8)
+    seen = store.control.snapshot("default", current.settings, "native:elsewhere", gone)
+    assert [one.adapter_id for one in seen.adapters] == [ADAPTER, "native:elsewhere"]
+    [group_id] = applied(store, starting(1), current).groups
+    deadline = group(store, group_id).boot_deadline_at
+    assert deadline is not None
+    assert abs((deadline - store.now()).total_seconds() - BOOT_DEADLINE - 150) < 5
+    age(store, 149)
+    assert store.control.expire(None, gone) == ()
+    assert store.control.take_commands(ADAPTER, None, process(7), gone) == ()
+    age(store, 2)
+    assert store.control.expire(None, gone) == (f"adapter {ADAPTER} is lost",)
+    assert not store.adapters.rest(replace(tenure, epoch=7))
+
+
+def commands(store: Storage) -> list[CommandRecord]:
+    """Return all commands, oldest first."""
+    return list(reversed(store.control.commands()))
+
+
+def test_a_late_launch_is_ordered_to_end_once(store: Storage) -> None:
+    """Where a launch stands that its group waits for no more is noted, and its end ordered, once; with another token
+    nothing is."""
+    current = begin(store)
+    [group_id] = applied(store, starting(1), current).groups
+    token = group(store, group_id).launch_token
+    assert store.control.late_launch(group_id, "another", None, None) is None
+    first = store.control.late_launch(group_id, token, "/log", "i-7")
+    assert first is not None
+    assert store.control.late_launch(group_id, token, None, None) is None
+    row = group(store, group_id)
+    assert (row.reference, row.log_path) == ("i-7", "/log")
+    assert [command.kind for command in commands(store)][1:] == [CommandKind.SHUTDOWN_WORKER_GROUP]
+
+
+def test_what_could_not_be_carried_out_is_kept_for_later(store: Storage) -> None:
+    """A postponed command stays taken with its error, counts as a refusal, and is taken again after the pause."""
+    tenure = store.adapters.stand(adapter())
+    applied(store, starting(1), begin(store))
+    [command] = store.control.take_commands(ADAPTER, None, process(8), nobody, tenure)
+    assert not store.control.postpone_command(command.command_id, process(9), error_code=503, error_message="not mine")
+    assert store.control.postpone_command(command.command_id, process(8), error_code=503, error_message="no answer")
+    [kept] = commands(store)
+    assert (kept.status, kept.error_code, kept.error_message) == (CommandStatus.TAKEN, 503, "no answer")
+    assert known(store).consecutive_failures == 1
+    me = lambda holder: holder == process(8)  # noqa: E731
+    assert store.control.take_commands(ADAPTER, None, process(8), me, tenure) == ()
+    age(store, 3)
+    [again] = store.control.take_commands(ADAPTER, None, process(8), me, tenure)
+    assert store.control.finish_command(again.command_id, process(8), reply={})
+    [done] = commands(store)
+    assert (done.status, done.error_code, done.error_message) == (CommandStatus.SUCCEEDED, None, None)
+    assert known(store).consecutive_failures == 0
+
+
+def test_want_of_room_keeps_only_what_wanted_room(store: Storage) -> None:
+    """An adapter that had no room for one order still takes others: they may make room."""
+    tenure = store.adapters.stand(adapter())
+    current = begin(store)
+    applied(store, starting(1), current)
+    [command] = store.control.take_commands(ADAPTER, None, process(8), nobody, tenure)
+    assert store.control.postpone_command(command.command_id, process(8), error_code=429, error_message="full")
+    applied(store, starting(1), current)
+    [other] = store.control.take_commands(ADAPTER, None, process(8), dead(8), tenure)
+    assert other.command_id != command.command_id
