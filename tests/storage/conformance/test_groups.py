@@ -267,6 +267,19 @@ def test_a_dead_takers_commands_are_taken_again(store: Storage) -> None:
     assert store.control.commands()[0].taken_by == process(9)
 
 
+def test_open_commands_are_those_that_nobody_has_finished(store: Storage) -> None:
+    """Pending and taken commands are open; finished and expired ones are not."""
+    first, second = applied(store, starting(1, 1)).commands
+    assert [each.command_id for each in store.control.open_commands()] == [first, second]
+    store.control.take_commands(ADAPTER, None, process(8), nobody)
+    assert {each.status for each in store.control.open_commands()} == {CommandStatus.TAKEN}
+    assert store.control.finish_command(first, process(8), reply={})
+    assert [each.command_id for each in store.control.open_commands()] == [second]
+    age(store, BOOT_DEADLINE + 1)
+    store.control.expire(None, nobody)
+    assert store.control.open_commands() == ()
+
+
 def test_a_command_is_closed_once(store: Storage) -> None:
     """A taken command ends with a reply or an error; one that is not taken, or has ended, does not."""
     first, second = applied(store, starting(1, 1)).commands
