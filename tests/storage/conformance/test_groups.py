@@ -281,7 +281,7 @@ def test_open_commands_are_those_that_nobody_has_finished(store: Storage) -> Non
 
 
 def test_a_command_is_closed_once(store: Storage) -> None:
-    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not."""
+    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not (AD07)."""
     first, second = applied(store, starting(1, 1)).commands
     assert not store.control.finish_command(first, process(8), reply={})
     store.control.take_commands(ADAPTER, None, process(8), nobody)
@@ -297,7 +297,7 @@ def test_a_command_is_closed_once(store: Storage) -> None:
 
 
 def test_commands_expire(store: Storage) -> None:
-    """A command that nobody took in time is never carried out."""
+    """A command that nobody took in time is never carried out (AD06)."""
     applied(store, starting(1))
     [command] = store.control.commands()
     age(store, (command.expires_at - command.created_at).total_seconds() + 1)
