@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.cli.common import DatabaseOption, JsonOption, new_app, opened, print_json, print_table
-from fleet.domain.adapters import AdapterStatus
 from fleet.domain.group import GroupStatus
 from fleet.errors import ConflictError, NotFound
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from fleet.domain.adapters import AdapterRecord
     from fleet.domain.group import CommandRecord
     from fleet.storage.interfaces import Storage
@@ -52,6 +49,7 @@ def adapters(db_path: DatabaseOption = None, as_json: JsonOption = False) -> Non
 
 
 def _adapter_rows(storage: Storage) -> list[dict[str, Any]]:
+    from fleet.monitoring.adapters import state_of
     from fleet.process import is_dead
 
     carried: dict[str | None, int] = {}
@@ -61,7 +59,7 @@ def _adapter_rows(storage: Storage) -> list[dict[str, Any]]:
     return [
         {
             **_adapter_row(each),
-            "state": _state(each, now, is_dead(each.process)),
+            "state": str(state_of(each, now, is_dead(each.process))),
             "groups": carried.get(each.adapter_id, 0),
         }
         for each in storage.adapters.list()
@@ -90,17 +88,6 @@ def _adapter_row(adapter: AdapterRecord) -> dict[str, Any]:
         "backoff_until": adapter.backoff_until,
         "consecutive_failures": adapter.consecutive_failures,
     }
-
-
-def _state(adapter: AdapterRecord, now: datetime, dead: bool) -> str:
-    """Return how an adapter is, in a word."""
-    if adapter.status is AdapterStatus.PAUSED:
-        return "paused"
-    if adapter.lease_expires_at is None:
-        return "away"
-    if dead or adapter.lease_expires_at < now:
-        return "lost"
-    return "backing off" if adapter.backoff_until is not None and adapter.backoff_until > now else "ready"
 
 
 @adapter_app.command("pause")

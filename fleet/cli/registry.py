@@ -161,6 +161,8 @@ def _print_status(found: Status, database: str) -> None:
     print(f"workers  {_counted(found.workers)}")
     print(f"health   {_counted(found.health)}")
     print(f"groups   {_counted(found.groups)}")
+    if any(found.adapters.values()):
+        print(f"adapters {_counted(found.adapters)}")
     print(f"tasks    {_counted(found.tasks)}{_oldest(found)}")
     print(f"finished about {_counted(found.finished_10m)} in 10 minutes, {_counted(found.finished_24h)} in 24 hours")
     for pool in found.pools:

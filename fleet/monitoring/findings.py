@@ -2,7 +2,8 @@
 
 Liveness and backlog are separate: a task that nobody can run makes no worker unhealthy. What makes a fleet unhealthy:
 tasks wait and no worker is live (unless every pool was told to have none), a dead worker's task waits for rescue, a
-pool that asks for workers has none because its launches fail, or a live worker is unhealthy or in quarantine.
+pool that asks for workers has none because its launches fail, an adapter leaves orders undone, or a live worker is
+unhealthy or in quarantine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fleet.domain.policies import fixed
 from fleet.domain.task import SHELL_TASK, QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.ailments import degraded, unwell
+from fleet.monitoring.control import idle_adapters, unattended
 from fleet.monitoring.sight import Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
 from fleet.storage.interfaces import Pause
@@ -27,7 +29,14 @@ NOBODY_ASKS = "no pool says how many there should be"
 
 def problems(sight: Sight) -> tuple[str, ...]:
     """Return what makes the fleet unhealthy, in words."""
-    return (*_nobody_works(sight), *_unrescued(sight), *_launchless(sight), *_unreadable(sight), *unwell(sight))
+    return (
+        *_nobody_works(sight),
+        *_unrescued(sight),
+        *_launchless(sight),
+        *_unreadable(sight),
+        *unattended(sight),
+        *unwell(sight),
+    )
 
 
 def notes(sight: Sight) -> tuple[str, ...]:
@@ -39,6 +48,7 @@ def notes(sight: Sight) -> tuple[str, ...]:
         *degraded(sight),
         *_dead_and_idle(sight),
         *_failed_launches(sight),
+        *idle_adapters(sight),
         *_paused(sight),
         *_held(sight),
         *_schedules(sight),
@@ -192,7 +202,7 @@ def _launchless(sight: Sight) -> tuple[str, ...]:
     return tuple(
         f"pool {pool} asks for {desired(sight.pools[pool])} workers and has none: {_why_failed(group)}"
         for pool, group in _failed(sight)
-        if _has_none(sight, pool)
+        if sight.has_nobody(pool)
     )
 
 
@@ -201,7 +211,7 @@ def _failed_launches(sight: Sight) -> tuple[str, ...]:
     return tuple(
         f"the last launch of pool {pool} failed: {_why_failed(group)}"
         for pool, group in _failed(sight)
-        if not _has_none(sight, pool)
+        if not sight.has_nobody(pool)
     )
 
 
@@ -215,11 +225,6 @@ def _failed(sight: Sight) -> list[tuple[str, GroupRecord]]:
         for pool, group in sorted(newest.items(), key=lambda item: str(item[0]))
         if group.status is GroupStatus.FAILED and group.contacted_at is None
     ]
-
-
-def _has_none(sight: Sight, pool: str) -> bool:
-    asked = desired(sight.pools[pool]) if pool in sight.pools else None
-    return bool(asked) and not any(worker.pool == pool for worker in sight.live())
 
 
 def _why_failed(group: GroupRecord) -> str:

@@ -62,9 +62,13 @@ def observe(
         moving: says whether a process is certainly there, and not stopped.
         everything: count finished tasks and read ended workers too.
     """
+    adapters = storage.adapters.list()
     return replace(
         observe_workers(storage, proven_dead, moving=moving, ended=everything),
         groups=storage.control.groups(),
+        adapters=adapters,
+        dead_adapters=frozenset(one.adapter_id for one in adapters if proven_dead(one.process)),
+        commands=storage.control.open_commands(),
         counts=storage.queue.counts(),
         totals=storage.queue.totals() if everything else None,
         pauses=storage.rules.pauses(),

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleet.domain.group import GroupRecord
+from fleet.domain.adapters import AdapterRecord
+from fleet.domain.group import CommandRecord, GroupRecord
 from fleet.domain.health import Health, assess
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.liveness import Gap
@@ -15,6 +16,8 @@ from fleet.domain.quarantine import Quarantine
 from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
+from fleet.monitoring import adapters
+from fleet.monitoring.adapters import AdapterState
 from fleet.monitoring.workers import CLAIMING_STATES, LIVE_STATES, WorkerState, state_of
 from fleet.storage.interfaces import Pause
 
@@ -39,6 +42,9 @@ class Sight:
         held: tasks that the limits of their keys hold back.
         paused_schedules: schedules whose ticks are left out now, by name.
         quarantines: those that have not been released.
+        adapters: all adapters.
+        dead_adapters: ids of those whose process is certainly gone.
+        commands: those to adapters that are open.
     """
 
     now: datetime
@@ -56,6 +62,9 @@ class Sight:
     held: int = 0
     paused_schedules: tuple[str, ...] = ()
     quarantines: tuple[Quarantine, ...] = ()
+    adapters: tuple[AdapterRecord, ...] = ()
+    dead_adapters: frozenset[str] = frozenset()
+    commands: tuple[CommandRecord, ...] = ()
     _states: dict[tuple[str, str], WorkerState] = field(default_factory=dict, init=False, repr=False, compare=False)
     _healths: dict[tuple[str, str], Health] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -106,6 +115,19 @@ class Sight:
     def is_paused(self, queue: str) -> bool:
         """Return whether nothing is claimed from a queue now."""
         return any(pause.queue == queue for pause in self.pauses)
+
+    def has_nobody(self, pool: str) -> bool:
+        """Return whether a pool asks for workers, and none of its workers is live."""
+        asked = desired(self.pools[pool]) if pool in self.pools else None
+        return bool(asked) and not any(worker.pool == pool for worker in self.live())
+
+    def adapter_state(self, adapter: AdapterRecord) -> AdapterState:
+        """Return how an adapter is doing."""
+        return adapters.state_of(adapter, self.now, adapter.adapter_id in self.dead_adapters)
+
+    def is_adapter_lost(self, adapter: AdapterRecord) -> bool:
+        """Return whether an adapter's process is gone without having left."""
+        return adapters.is_lost(adapter, self.now, adapter.adapter_id in self.dead_adapters)
 
     def scaled_to_zero(self) -> bool:
         """Return whether every pool was told to have no workers."""

@@ -12,6 +12,7 @@ from fleet.domain.group import GroupStatus
 from fleet.domain.health import HealthStatus
 from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
+from fleet.monitoring.adapters import AdapterState
 from fleet.monitoring.findings import notes, problems
 from fleet.monitoring.sight import Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
@@ -73,6 +74,7 @@ class Status:
         workers: how many are in each state.
         health: how many of the live ones are how well.
         groups: how many are in each status.
+        adapters: how many are in each state, but for those that a scaler acts for.
         tasks: how many are open, by status (all statuses, where finished ones were counted).
         oldest_waiting_seconds: how long the oldest pending task has waited.
         finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, not exact.
@@ -91,6 +93,7 @@ class Status:
     workers: Mapping[str, int]
     health: Mapping[str, int]
     groups: Mapping[str, int]
+    adapters: Mapping[str, int]
     tasks: Mapping[str, int]
     oldest_waiting_seconds: float | None
     finished_10m: Mapping[str, int]
@@ -121,6 +124,7 @@ def status_of(sight: Sight) -> Status:
             **Counter(str(sight.health(worker).status) for worker in sight.live()),
         },
         groups={**dict.fromkeys(map(str, GroupStatus), 0), **Counter(str(group.status) for group in sight.groups)},
+        adapters=_adapters(sight),
         tasks=_tasks(sight),
         oldest_waiting_seconds=_oldest_waiting(sight),
         finished_10m=sight.finished.get(600, {}),
@@ -131,6 +135,11 @@ def status_of(sight: Sight) -> Status:
         pools=tuple(_pool(sight, name) for name in sorted(sight.pools, key=str)),
         handlers=handlers,
     )
+
+
+def _adapters(sight: Sight) -> Mapping[str, int]:
+    known = Counter(str(sight.adapter_state(one)) for one in sight.adapters if one.epoch)
+    return {**dict.fromkeys(map(str, AdapterState), 0), **known}
 
 
 def _oldest_waiting(sight: Sight) -> float | None:

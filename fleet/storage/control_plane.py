@@ -25,6 +25,7 @@ from fleet.storage.interfaces import (
     SettingsChange,
 )
 from fleet.storage.registration import read_gap
+from fleet.storage.rows import COMMAND_COLUMNS, command_of
 from fleet.storage.sql import Statement
 from fleet.storage.views import VIEWS
 
@@ -121,6 +122,10 @@ class SqlControlPlane:
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
         """Return commands, newest first."""
         return self._database.read(lambda transaction: commands.newest(transaction, limit))
+
+    def open_commands(self) -> tuple[CommandRecord, ...]:
+        """Return the commands that nobody has finished."""
+        return tuple(map(command_of, self._database.read(lambda transaction: transaction.records(OPEN_COMMANDS))))
 
     def launching(
         self,
@@ -258,6 +263,11 @@ class SqlControlPlane:
 
 _ANY_OPEN = Statement(
     "SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken') LIMIT 1"
+)
+
+OPEN_COMMANDS = Statement(
+    f"""SELECT {COMMAND_COLUMNS} FROM adapter_command WHERE status IN ('pending', 'taken')
+    ORDER BY adapter_id, command_id"""
 )
 
 

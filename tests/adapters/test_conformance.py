@@ -56,7 +56,8 @@ def test_two_starts_with_one_token_are_one_group(place: Place) -> None:
 
 
 def test_two_adapters_with_one_token_bring_up_one_group(place: Place) -> None:
-    """Of two adapters that start one group, neither knowing of the other, one group comes of it and nothing is left."""
+    """Of two adapters that start one group, neither knowing of the other, one group comes of it and nothing is left
+    (AD01)."""
     group = place.requested(2)
     for _ in range(2):
         place.anew().start_group(group, template())
@@ -200,7 +201,7 @@ def test_a_template_that_makes_no_sense_is_refused(place: Place) -> None:
 
 
 def test_strangers_are_left_alone(place: Place) -> None:
-    """What another adapter started, of the same database, is neither listed nor told of."""
+    """What another adapter started, of the same database, is neither listed nor told of (SC19)."""
     group = place.requested()
     foreign = place.site.worker(
         env={

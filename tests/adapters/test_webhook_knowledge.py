@@ -9,7 +9,7 @@ import pytest
 from fleet.adapters import AdapterFailed, Ended, Limits, note_ended
 from fleet.adapters.webhook import FRESH
 from fleet.clock import ManualClock
-from fleet.domain.group import GroupStatus
+from fleet.domain.group import BOOT_DEADLINE, GroupStatus
 from fleet.storage.interfaces import Storage
 from tests.adapters.clouds import (
     CLOUD,
@@ -24,7 +24,9 @@ from tests.adapters.clouds import (
 )
 from tests.adapters.ordering import requested
 from tests.adapters.rogue import Answer, Rogue, replying
+from tests.ageing import age
 from tests.storage import plans
+from tests.storage.samples import nobody
 
 
 def test_a_service_that_does_not_list_is_told_again(memory: Storage) -> None:
@@ -61,6 +63,40 @@ def test_what_is_listed_is_found_by_its_token(memory: Storage) -> None:
     assert found is not None
     assert found.reference == "i-3"
     assert names == ["i-1", "i-3"]
+
+
+def test_a_start_that_is_not_listed_yet_is_believed(memory: Storage) -> None:
+    """A service that does not list yet what it has just started is believed until the boot deadline: the group keeps
+    its place, is not started again, and fails only then (AD03)."""
+    group = requested(memory, CLOUD, 2)
+    with Rogue([STARTED, listed()], [LISTING]) as server:
+        adapter = an_adapter(server)
+        carry_out(memory, adapter)
+        assert note_ended(memory, adapter) == ()
+        assert adapter.list_groups() == ()
+    age(memory, BOOT_DEADLINE - 2)
+    memory.control.expire(None, nobody)
+    assert plans.group(memory, group.group_id).status is GroupStatus.LAUNCHING
+    assert memory.control.open_commands() == ()
+    age(memory, 2.001)
+    memory.control.expire(None, nobody)
+    assert plans.group(memory, group.group_id).status is GroupStatus.FAILED
+    assert [each.document["action"] for each in server.requests].count("start_worker_group") == 1
+
+
+@pytest.mark.parametrize("status", [None, "pending", "", 7])
+def test_a_description_that_says_too_little_is_no_end(memory: Storage, status: object) -> None:
+    """A group is taken for ended only where the service says so: one without a status, or of an unknown one, is waited
+    for (AD04)."""
+    group = requested(memory, CLOUD, 2)
+    entry = an_entry(group, status=status)
+    with Rogue([STARTED, listed(entry)], [LISTING]) as server:
+        adapter = an_adapter(server)
+        carry_out(memory, adapter)
+        assert note_ended(memory, adapter) == ()
+        [standing] = adapter.list_groups()
+    assert standing.launch_token == group.launch_token
+    assert plans.group(memory, group.group_id).status is GroupStatus.LAUNCHING
 
 
 @pytest.mark.parametrize("answer", [replying(500, {}), MUTE, replying(200, {"worker_groups": "none"})])

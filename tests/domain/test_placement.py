@@ -36,14 +36,14 @@ def test_an_adapter_without_limits_gets_one_group() -> None:
 
 def test_groups_of_one_size_are_whole() -> None:
     """An adapter that makes groups of four starts two of them for five workers: it could not shrink one; where any size
-    will do, four is the largest."""
+    will do, four is the largest (SC18)."""
     assert sizes(5, adapter("a", workers_per_group=4)) == [("a", 4), ("a", 4)]
     assert sizes(4, adapter("a", workers_per_group=4)) == [("a", 4)]
     assert sizes(5, adapter("a", workers_per_group=4, resizes=True)) == [("a", 4), ("a", 1)]
 
 
 def test_who_has_no_room_is_passed_over() -> None:
-    """What one adapter has no room for another one starts, in the order of priority."""
+    """What one adapter has no room for another one starts, in the order of priority (LF02)."""
     first = adapter("z", priority=5, max_worker_groups=3, workers_per_group=2, groups=2)
     second = adapter("b", max_worker_groups=1)
     third = adapter("a", priority=-1)
@@ -61,7 +61,8 @@ def test_the_capable_come_first() -> None:
 
 
 def test_who_is_paused_or_backs_off_is_left_alone() -> None:
-    """Nothing is ordered from a paused adapter, or from one whose launches have just failed, and the reasons say so."""
+    """Nothing is ordered from a paused adapter, or from one whose launches have just failed, and the reasons say so
+    (LF02)."""
     paused = AdapterState("p", status=AdapterStatus.PAUSED, reason="the disk is full")
     failing = AdapterState("f", backoff_until=LATER, consecutive_failures=3)
     without_room = AdapterState("r", backoff_until=LATER)

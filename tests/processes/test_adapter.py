@@ -69,7 +69,8 @@ def test_a_standing_adapter_does_what_a_scaler_orders(site: Site) -> None:
 
 
 def test_a_second_process_takes_over_and_the_first_ends(site: Site) -> None:
-    """Of two processes under one id the later one stands for it; the first ends by itself and takes nothing more."""
+    """Of two processes under one id the later one stands for it; the first ends by itself and takes nothing more
+    (AD13)."""
     first = adapter(site)
     wait_standing(site, 1)
     second = adapter(site)
@@ -93,7 +94,7 @@ def test_once_is_for_cron(site: Site) -> None:
 
 
 def test_the_scaler_acts_for_an_adapter_that_was_killed(site: Site) -> None:
-    """When this host's adapter is dead the scaler starts workers itself."""
+    """When this host's adapter is dead the scaler starts workers itself (LF06)."""
     running = adapter(site)
     wait_standing(site, 1)
     running.signal(signal.SIGKILL)
@@ -109,7 +110,7 @@ STEPS = ("adapter.standing", "adapter.taken", "adapter.spawned", "adapter.noted"
 @pytest.mark.parametrize("step", STEPS)
 def test_an_adapter_killed_at_any_step_leaves_one_group(site: Site, step: str) -> None:
     """Killed before or after each step of a command's life, the adapter's successor carries it to its end: exactly one
-    group for each start, none forgotten, none doubled."""
+    group for each start, none forgotten, none doubled (AD01, LF06)."""
     doomed = adapter(site, FLEET_FAULTS=f"{step}=kill")
     if step == "adapter.standing":
         assert doomed.wait() == -signal.SIGKILL

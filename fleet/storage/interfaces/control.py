@@ -177,6 +177,9 @@ class ControlPlane(Protocol):
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
         """Return commands, newest first."""
 
+    def open_commands(self) -> tuple[CommandRecord, ...]:
+        """Return the commands that nobody has finished, of each adapter the oldest first."""
+
     # groups
 
     def launching(

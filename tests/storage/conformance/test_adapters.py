@@ -74,7 +74,7 @@ def test_a_process_stands_for_an_adapter(store: Storage) -> None:
 
 
 def test_a_second_process_takes_over(store: Storage) -> None:
-    """Of two processes under one id the later one stands for it: what the first one says changes nothing."""
+    """Of two processes under one id the later one stands for it: what the first one says changes nothing (AD13)."""
     first = store.adapters.stand(adapter())
     second = store.adapters.stand(adapter(pid=9))
     assert (first.epoch, second.epoch) == (1, 2)
@@ -94,7 +94,8 @@ def test_an_id_keeps_its_kind(store: Storage) -> None:
 
 
 def test_commands_are_taken_by_who_stands_for_the_adapter(store: Storage) -> None:
-    """While a process stands for an adapter nobody else takes its commands; it takes over what others had taken."""
+    """While a process stands for an adapter nobody else takes its commands; it takes over what others had taken.
+    Answers of its predecessors close nothing (AD07)."""
     current = begin(store)
     applied(store, starting(2), current)
     assert store.control.take_commands(ADAPTER, None, process(7), nobody)
@@ -135,7 +136,8 @@ def ordered(store: Storage, error_code: int | None) -> None:
 
 def test_refusals_back_off_and_a_success_ends_it(store: Storage) -> None:
     """An adapter whose orders fail is left alone, the longer the more have failed; a success ends that. What an order
-    asks for in vain is no failure of the adapter, nor is want of room, for which it is left alone for a moment."""
+    asks for in vain is no failure of the adapter, nor is want of room, for which it is left alone for a moment (AD02,
+    LF02, LF04)."""
     store.adapters.leave(store.adapters.stand(adapter()))
     current = begin(store)
     for code in (500, 503, 403, CAPACITY_EXCEEDED):
@@ -151,7 +153,8 @@ def test_refusals_back_off_and_a_success_ends_it(store: Storage) -> None:
 
 
 def test_after_many_refusals_an_adapter_is_paused_until_somebody_resumes_it(store: Storage) -> None:
-    """After so many failures in a row the adapter is paused with the last one's words; resumed, it begins anew."""
+    """After so many failures in a row the adapter is paused with the last one's words; resumed, it begins anew
+    (LF04)."""
     store.adapters.leave(store.adapters.stand(adapter()))
     current = begin(store)
     for _ in range(BREAKER):

@@ -267,8 +267,21 @@ def test_a_dead_takers_commands_are_taken_again(store: Storage) -> None:
     assert store.control.commands()[0].taken_by == process(9)
 
 
+def test_open_commands_are_those_that_nobody_has_finished(store: Storage) -> None:
+    """Pending and taken commands are open; finished and expired ones are not."""
+    first, second = applied(store, starting(1, 1)).commands
+    assert [each.command_id for each in store.control.open_commands()] == [first, second]
+    store.control.take_commands(ADAPTER, None, process(8), nobody)
+    assert {each.status for each in store.control.open_commands()} == {CommandStatus.TAKEN}
+    assert store.control.finish_command(first, process(8), reply={})
+    assert [each.command_id for each in store.control.open_commands()] == [second]
+    age(store, BOOT_DEADLINE + 1)
+    store.control.expire(None, nobody)
+    assert store.control.open_commands() == ()
+
+
 def test_a_command_is_closed_once(store: Storage) -> None:
-    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not."""
+    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not (AD07)."""
     first, second = applied(store, starting(1, 1)).commands
     assert not store.control.finish_command(first, process(8), reply={})
     store.control.take_commands(ADAPTER, None, process(8), nobody)
@@ -284,7 +297,7 @@ def test_a_command_is_closed_once(store: Storage) -> None:
 
 
 def test_commands_expire(store: Storage) -> None:
-    """A command that nobody took in time is never carried out."""
+    """A command that nobody took in time is never carried out (AD06)."""
     applied(store, starting(1))
     [command] = store.control.commands()
     age(store, (command.expires_at - command.created_at).total_seconds() + 1)
