@@ -13,6 +13,7 @@ from fleet import process
 from fleet.adapters.base import (
     ADAPTER_VARIABLE,
     GROUP_VARIABLE,
+    LAUNCH_FAILED,
     LOG_VARIABLE,
     NO_CAPACITY,
     REFUSED,
@@ -34,6 +35,9 @@ from fleet.logs import log_directory, log_path, open_log
 
 if TYPE_CHECKING:
     from subprocess import Popen
+
+
+_OF_THE_TEMPLATE = (FileNotFoundError, PermissionError, NotADirectoryError, ValueError)
 
 
 def native_id(host: str | None = None) -> str:
@@ -84,7 +88,8 @@ class NativeAdapter:
         arguments = self._arguments(group, template)
         self._check_capacity()
         if not os.path.isdir(template.cwd):
-            raise LaunchFailed(f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone")
+            gone = f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone"
+            raise LaunchFailed(gone, REFUSED)
         log = self._log_path(group)
         child = _spawned(arguments, template.cwd, self._variables(group, log), log)
         self._children[group.group_id] = child
@@ -188,7 +193,9 @@ def _spawned(arguments: list[str], cwd: str, environment: Mapping[str, str], log
             close_fds=True,
         )
     except (OSError, ValueError) as error:
-        raise LaunchFailed(f"{type(error).__name__}: {error} (starting {arguments[0]})") from error
+        # An interpreter that is not there is its pool's matter; that nothing can be started, the host's.
+        code = REFUSED if isinstance(error, _OF_THE_TEMPLATE) else LAUNCH_FAILED
+        raise LaunchFailed(f"{type(error).__name__}: {error} (starting {arguments[0]})", code) from error
     finally:
         os.close(descriptor)
 

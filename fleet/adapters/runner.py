@@ -5,6 +5,7 @@ Every step may be the last one of this process: the command row and the launch t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
@@ -28,6 +29,9 @@ from fleet.domain.liveness import ProcessIdentity
 from fleet.faultpoints import reach
 from fleet.logs import last_words
 from fleet.storage.interfaces import ProvenDead, Storage
+
+_log = logging.getLogger("fleet.adapter")
+_TOO_LATE = "command %d (%s) is another process's by now, or its time is over: this reply changes nothing"
 
 TemplateOf = Callable[[str], Template]
 
@@ -211,19 +215,18 @@ def _close(
         "worker_group_id": launch.reference if launch else None,
         "skipped": skipped,
     }
-    storage.control.finish_command(
-        command.command_id,
-        process.identify(),
-        reply={name: value for name, value in reply.items() if value is not None},
-    )
+    told = {name: value for name, value in reply.items() if value is not None}
+    if not storage.control.finish_command(command.command_id, process.identify(), reply=told):
+        _log.warning(_TOO_LATE, command.command_id, command.kind)
     reach("adapter.replied")
     return Outcome(command.command_id, command.kind, group_id, workers)
 
 
 def _refuse(storage: Storage, command: CommandRecord, group_id: str, failure: AdapterFailed) -> Outcome:
-    storage.control.finish_command(
+    if not storage.control.finish_command(
         command.command_id, process.identify(), error_code=failure.code, error_message=str(failure)
-    )
+    ):
+        _log.warning(_TOO_LATE, command.command_id, command.kind)
     reach("adapter.replied")
     return _failed(command, group_id, failure)
 

@@ -19,7 +19,7 @@ from fleet.monitoring.sight import Sight
 UNTAKEN = 60.0
 """Seconds after which somebody should have taken a command."""
 
-_STANDING = (AdapterState.READY, AdapterState.BACKING_OFF)
+_STANDING = (AdapterState.READY, AdapterState.RESTING, AdapterState.BACKING_OFF)
 _REASON = 200
 """Characters of a pause's reason that are told."""
 
@@ -104,7 +104,7 @@ def _untaken(sight: Sight, *, standing: bool) -> Iterator[str]:
     adapters = {one.adapter_id: one for one in sight.adapters}
     for adapter_id, commands in sorted(_waiting(sight).items()):
         adapter = adapters.get(adapter_id)
-        if adapter is not None and sight.is_adapter_lost(adapter):
+        if adapter is not None and (sight.is_adapter_lost(adapter) or adapter.rests):
             continue
         if (adapter is not None and adapter.lease_expires_at is not None) is standing:
             oldest = max((sight.now - one.created_at).total_seconds() for one in commands)

@@ -9,6 +9,7 @@ from fleet.domain.adapters import (
     BREAKER,
     CAPACITY_EXCEEDED,
     FULL_FOR,
+    NATIVE,
     AdapterRecord,
     AdapterStatus,
     Limits,
@@ -219,9 +220,14 @@ def set_status(transaction: Transaction, adapter_id: str, status: AdapterStatus,
     return bool(changed)
 
 
-def know(transaction: Transaction, adapter_id: str, kind: str, host: str) -> None:
-    """Make an adapter's row that is not there: of one that no process stands for."""
-    transaction.rows(_KNOW, adapter_id=adapter_id, kind=kind, host=host)
+def know(transaction: Transaction, adapter_id: str) -> None:
+    """Make the row of a host's own adapter, for which no process stands, before anything is ordered from it.
+
+    What it refuses is counted there, and it can be paused as any other.
+    """
+    kind, _, host = adapter_id.partition(":")
+    if kind == NATIVE and get(transaction, adapter_id) is None:
+        transaction.rows(_KNOW, adapter_id=adapter_id, kind=kind, host=host)
 
 
 def succeeded(transaction: Transaction, adapter_id: str) -> None:

@@ -185,7 +185,7 @@ class SqlControlPlane:
 
     def stop_group(self, group_id: str, *, reason: str) -> bool:
         """Order a group to stop."""
-        return self._database.write(lambda transaction: groups.stop(transaction, group_id, reason))
+        return self._database.write(lambda transaction: passes.stop_group(transaction, group_id, reason))
 
     def end_group(self, group_id: str, *, exit_code: int | None = None) -> bool:
         """Mark a group stopped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -39,9 +40,9 @@ def store(clock: ManualClock) -> Iterator[Storage]:
 def run_once(store: Storage, place: PlayedAdapter, clock: ManualClock) -> int:
     """Let an adapter process begin, do what is ordered, and go; return how many commands it carried out."""
     adapter = StandingAdapter(
-        store, place, Terms(), lambda pool: TEMPLATE, lambda: False, lambda *_: None, clock, proven_dead=nobody
+        store, place, Terms(once=True), lambda pool: TEMPLATE, lambda: False, lambda *_: None, clock, proven_dead=nobody
     )
-    return adapter.run(once=True)
+    return adapter.run()
 
 
 def statuses(store: Storage) -> list[CommandStatus]:
@@ -159,7 +160,7 @@ def test_nobody_acts_for_another_adapter(store: Storage) -> None:
     requested(store, "b")
     assert store.control.take_commands("b", None, process(7), dead(9), mine) == ()
     assert store.control.take_commands("b", None, process(7), nobody) == ()
-    forged = Tenure("b", mine.epoch)
+    forged = replace(mine, adapter_id="b")
     assert store.adapters.beat(forged, Limits(99)) is None
     assert not store.adapters.leave(forged)
     other = store.adapters.get("b")

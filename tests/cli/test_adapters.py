@@ -94,7 +94,7 @@ def test_status_of_a_paused_adapter(fleet: Command, database: Storage) -> None:
 
 def test_status_of_commands_that_nobody_takes(fleet: Command, database: Storage) -> None:
     """A command that its adapter has not taken for more than a minute makes the fleet unhealthy."""
-    stand(database)
+    tenure = stand(database)
     order(database)
     assert fleet("status").code == 0
     execute(database, "UPDATE adapter_command SET created_at = '2026-01-01T00:00:00.000Z'")
@@ -102,7 +102,7 @@ def test_status_of_commands_that_nobody_takes(fleet: Command, database: Storage)
     assert done.code == 1
     assert "problem: 1 open command waits for adapter cloud, for " in done.out
     [command] = database.control.open_commands()
-    database.control.take_commands("cloud", None, identify(), lambda _: False, Tenure("cloud", 1))
+    database.control.take_commands("cloud", None, identify(), lambda _: False, tenure)
     assert fleet("status").code == 0
     assert database.control.finish_command(command.command_id, identify(), reply={})
     assert database.control.open_commands() == ()

@@ -26,7 +26,7 @@ def adapter(beat_age: float = 1.0, **changes: object) -> AdapterRecord:
     record = AdapterRecord(
         adapter_id="cloud",
         kind="webhook",
-        process=ProcessIdentity(host="there", pid=1),
+        process=ProcessIdentity(host="there", pid=1, start_ticks=1),
         epoch=1,
         limits=Limits(),
         resizes=True,
@@ -64,7 +64,9 @@ def command(age: float = 0.0, **changes: object) -> CommandRecord:
     return replace(record, **changes)  # type: ignore[arg-type]
 
 
-AWAY = adapter(lease_expires_at=None)
+NOBODY = ProcessIdentity(host="there")
+AWAY = adapter(lease_expires_at=None, process=NOBODY)
+RESTING = adapter(process=ProcessIdentity(host="there", pid=1))
 LOST = adapter(LEASE + 0.001)
 RUNNING = replace(group(GroupStatus.RUNNING, contacted=True), adapter_id="cloud")
 
@@ -80,6 +82,9 @@ RUNNING = replace(group(GroupStatus.RUNNING, contacted=True), adapter_id="cloud"
         (adapter(), True, AdapterState.LOST),
         (AWAY, False, AdapterState.AWAY),
         (AWAY, True, AdapterState.AWAY),
+        (adapter(lease_expires_at=None), False, AdapterState.LOST),
+        (RESTING, True, AdapterState.RESTING),
+        (replace(RESTING, lease_expires_at=NOW - timedelta(seconds=1)), False, AdapterState.LOST),
         (adapter(99, **PAUSED), True, AdapterState.PAUSED),
     ],
 )
@@ -92,7 +97,7 @@ def test_adapters_are_counted_by_state() -> None:
     """Adapters that a process has ever stood for are counted by state; those that a scaler acts for are not."""
     adapters = (adapter(), replace(LOST, adapter_id="b"), adapter(adapter_id="c", epoch=0, lease_expires_at=None))
     found = status_of(Sight(NOW, adapters=adapters))
-    assert found.adapters == {"ready": 1, "backing off": 0, "paused": 0, "away": 0, "lost": 1}
+    assert found.adapters == {"ready": 1, "resting": 0, "backing off": 0, "paused": 0, "away": 0, "lost": 1}
 
 
 def test_a_lost_adapter_on_which_nothing_waits_is_a_note() -> None:
