@@ -15,7 +15,9 @@ from fleet.adapters.base import NONSENSE, NOT_FOUND, Ended
 from fleet.adapters.posting import ExchangeFailed, Mailbox
 from fleet.clock import Clock
 from fleet.domain.adapters import Limits
+from fleet.domain.lanes import check_capability
 from fleet.domain.retry import RetryPolicy
+from fleet.errors import UsageError
 
 INFO = "get_worker_adapter_info"
 START = "start_worker_group"
@@ -157,7 +159,15 @@ def _limit(value: Any) -> int | None:
 def _capabilities(value: Any) -> dict[str, float] | None:
     if not isinstance(value, dict):
         return None
-    return {name: float(much) for name, much in value.items() if _name(name) and _is_quantity(much)}
+    return {name: float(much) for name, much in value.items() if _is_capability(name) and _is_quantity(much)}
+
+
+def _is_capability(name: Any) -> bool:
+    try:
+        check_capability(name)
+    except (UsageError, TypeError):
+        return False
+    return True
 
 
 def _is_quantity(value: Any) -> bool:

@@ -53,7 +53,7 @@ def with_capabilities(options: Mapping[str, Any], base: Mapping[str, float] | No
     """
     own = sorted(_values(options, "capability"))
     named = {name for text in own for name in parse_capabilities(text)}
-    further = [f"{name}={much:.15g}" for name, much in (base or {}).items() if name not in named]
+    further = [f"{name}={much:.15g}" for name, much in (base or {}).items() if much > 0 and name not in named]
     return {**options, "capability": [*own, *further]} if further else dict(options)
 
 

@@ -57,6 +57,7 @@ def placed(
     adapters: Sequence[AdapterState],
     wanted: Sequence[Mapping[str, float]],
     now: datetime,
+    offered: Mapping[str, float] | None = None,
 ) -> tuple[tuple[StartGroup, ...], list[str]]:
     """Distribute missing workers over adapters: the capable first, then by priority; who has no room is passed over.
 
@@ -68,6 +69,7 @@ def placed(
         adapters: those that may be ordered from.
         wanted: what tasks require that nobody serves now.
         now: the time.
+        offered: what the pool's workers offer wherever they are started; it prevails over what a place offers.
 
     Returns:
         What to start, and why there is less of it than is missing.
@@ -76,7 +78,7 @@ def placed(
         return (), []
     reasons: list[str] = []
     able = [adapter for adapter in adapters if _may_start(adapter, now, reasons)]
-    able.sort(key=lambda adapter: (-_served(adapter, wanted), -adapter.priority, adapter.adapter_id))
+    able.sort(key=lambda adapter: (-_served(adapter, wanted, offered or {}), -adapter.priority, adapter.adapter_id))
     left = min(missing, most)
     if left < missing:
         reasons.append(f"{left} of {missing} launches now: that many in one pass at most")
@@ -121,9 +123,10 @@ def _may_start(adapter: AdapterState, now: datetime, reasons: list[str]) -> bool
     return True
 
 
-def _served(adapter: AdapterState, wanted: Sequence[Mapping[str, float]]) -> int:
+def _served(adapter: AdapterState, wanted: Sequence[Mapping[str, float]], offered: Mapping[str, float]) -> int:
     """Return how many of the wanted requirements workers started by this adapter would meet."""
-    return sum(satisfies(adapter.limits.base_capabilities or {}, requires) for requires in wanted)
+    offer = {**(adapter.limits.base_capabilities or {}), **offered}
+    return sum(satisfies(offer, requires) for requires in wanted)
 
 
 def _sizes(adapter: AdapterState, missing: int) -> list[int]:

@@ -83,6 +83,7 @@ class Snapshot:
         notes: reasons that the plan repeats.
         quarantined: (worker id, incarnation) of those that claim nothing because tasks fail there.
         wanted: lanes in which tasks wait, or are due soon: who alone serves one is the last to go.
+        offered: what the pool's workers offer by its template, wherever they are started.
     """
 
     now: datetime
@@ -99,3 +100,4 @@ class Snapshot:
     notes: tuple[str, ...] = field(default_factory=tuple)
     wanted: tuple[Lane, ...] = ()
     quarantined: frozenset[tuple[str, str]] = frozenset()
+    offered: Mapping[str, float] = field(default_factory=dict)

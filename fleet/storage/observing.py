@@ -6,20 +6,23 @@ Workers are read in as many columns as a plan needs, and what many of them have 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, is_alive, native_id
-from fleet.domain.group import adapter_backoff
+from fleet.domain.group import Template, adapter_backoff
+from fleet.domain.lanes import parse_capabilities
 from fleet.domain.placement import AdapterState
 from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
 from fleet.domain.worker import WorkerStatus
+from fleet.errors import UsageError
 from fleet.storage import adapters, groups
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.presence import PRESENCE, PRESENCE_WIDTH, is_gone
 from fleet.storage.registration import read_gap
-from fleet.storage.rows import lane_of, mapping, names_of
+from fleet.storage.rows import lane_of, loads, mapping, names_of
 from fleet.storage.sql import Statement, as_time, time_of
 
 _OPEN_TASKS = Statement(
@@ -34,6 +37,7 @@ _WANTED = Statement(
             WHERE status = 'scheduled' AND available_at <= :soon ORDER BY available_at LIMIT 10000) AS s)
     ORDER BY l.lane_id"""
 )
+_TEMPLATE = Statement("SELECT template_json FROM scheduler WHERE pool = :pool")
 _SOON = 60.0
 # A worker's row says what it executes as of the last heartbeat; its running rows say it as of now.
 _WORKERS = Statement(
@@ -87,7 +91,19 @@ def snapshot(
         wanted=tuple(
             lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
         ),
+        offered=_offered(transaction, pool),
     )
+
+
+def _offered(transaction: Transaction, pool: str) -> Mapping[str, float]:
+    """Return what the pool's workers offer by its template; what makes no sense there fails their launch."""
+    text = transaction.value(_TEMPLATE, pool=pool)
+    template = Template.from_json(loads(text))
+    told = template.options.get("capability", ()) if template else ()
+    try:
+        return parse_capabilities(",".join([told] if isinstance(told, str) else map(str, told)))
+    except (UsageError, TypeError):
+        return {}
 
 
 def _workers(rows: list[tuple[Any, ...]]) -> tuple[PoolWorker, ...]:
