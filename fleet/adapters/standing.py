@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fleet import process
 from fleet.adapters.base import Adapter, AdapterFailed
 from fleet.adapters.pulse import Pulse
-from fleet.adapters.reconciling import end_leftovers
+from fleet.adapters.reconciling import Sizes, end_leftovers
 from fleet.adapters.runner import TemplateOf, note_ended, run_commands
 from fleet.clock import Clock, SystemClock
 from fleet.domain.adapters import NewAdapter, Tenure
@@ -23,6 +23,9 @@ LEASE_OF_ONCE = 150.0
 
 BETWEEN_LOOKS = 1.0
 """Seconds between two looks for commands at most."""
+
+SOONEST_LOOK = 0.1
+"""Seconds between two looks at least."""
 
 BETWEEN_REVIEWS = 60.0
 """Seconds between two comparisons of what stands at the place with what the rows say."""
@@ -80,6 +83,7 @@ class StandingAdapter:
         self._wait = wait
         self._clock = clock or SystemClock()
         self._proven_dead = proven_dead
+        self._sizes = Sizes(storage, adapter)
         self._review_at = 0.0
         self._trouble: str | None = None
 
@@ -94,6 +98,8 @@ class StandingAdapter:
                     done += self._act(tenure, pulse)
                     if self._terms.once or not self._goes_on(pulse):
                         break
+                    # In a busy fleet somebody commits all the time.
+                    self._wait(SOONEST_LOOK, None)
                     self._wait(min(BETWEEN_LOOKS, watch.poll_interval()), watch.fileno())
                     watch.changed()
         finally:
@@ -158,6 +164,7 @@ class StandingAdapter:
         """Note what has ended at the place, and end what should have; a place that is silent is told of once."""
         try:
             lines = note_ended(self._storage, self._adapter)
+            self._sizes.tell()
             now = self._clock.boottime()
             if now >= self._review_at:
                 lines += end_leftovers(self._storage, self._adapter)

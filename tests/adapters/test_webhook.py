@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.adapters import LaunchFailed
-from fleet.adapters.reconciling import GRACE, end_leftovers
+from fleet.adapters import AdapterFailed, LaunchFailed
+from fleet.adapters.reconciling import GRACE, Sizes, end_leftovers
 from fleet.adapters.service import ATTEMPTS, BETWEEN
 from fleet.adapters.webhook import LONGEST_TIMEOUT
 from fleet.clock import ManualClock
-from fleet.domain.group import BOOT_DEADLINE, CommandKind, CommandStatus, GroupStatus
+from fleet.domain.group import BOOT_DEADLINE, CommandKind, CommandStatus, GroupRecord, GroupStatus
+from fleet.domain.liveness import ProcessIdentity
+from fleet.domain.plan import ResizeGroup
 from fleet.errors import UsageError
 from fleet.storage.interfaces import Storage
 from tests.adapters.clouds import (
@@ -32,6 +34,7 @@ from tests.adapters.ordering import requested, withdraw
 from tests.adapters.rogue import Answer, Rogue, replying, resetting
 from tests.ageing import age
 from tests.storage import plans
+from tests.storage.samples import process
 
 
 def test_a_start_says_what_the_service_must_pass_on(store: Storage) -> None:
@@ -238,6 +241,48 @@ def test_leftovers_at_the_service_are_shut_down(memory: Storage) -> None:
     orders = [each for each in memory.control.commands() if each.kind is CommandKind.SHUTDOWN_WORKER_GROUP]
     assert [each.arguments["group_id"] for each in orders] == [group.group_id]
     assert plans.group(memory, group.group_id).reference == "i-1"
+
+
+def running(store: Storage, size: int) -> GroupRecord:
+    """Let a pass order a group, and the group make contact."""
+    group = requested(store, CLOUD, size)
+    assert store.control.launching(group.group_id, group.launch_token, ProcessIdentity(), None, "i-9")
+    assert store.control.contact(group.group_id, group.launch_token, process(5))
+    return plans.group(store, group.group_id)
+
+
+def test_the_service_is_told_the_sizes_that_change(memory: Storage) -> None:
+    """Where a service can resize groups it is told of a size that was lowered, once; after it was away, or its adapter
+    was another process, of the sizes of all that run."""
+    group = running(memory, 3)
+    age(memory, 5)
+    lower = plans.plan(resizes=(ResizeGroup(group.group_id, 3, 2),))
+    with Rogue([replying(503), replying(503), replying(503), MUTE], [LISTING]) as server:
+        successor = Sizes(memory, an_adapter(server))
+        with pytest.raises(AdapterFailed):
+            successor.tell()
+        for _ in range(2):
+            successor.tell()
+        plans.applied(memory, lower)
+        for _ in range(2):
+            successor.tell()
+    told = [(each.document["action"], each.document["workers"]) for each in server.requests]
+    assert told == [("resize_worker_group", 3)] * (ATTEMPTS + 1) + [("resize_worker_group", 2)]
+    with Rogue([MUTE], [replying(200, {})]) as server:
+        Sizes(memory, an_adapter(server)).tell()
+    assert server.requests == []
+
+
+def test_a_service_is_not_told_the_size_that_it_has_just_started(memory: Storage) -> None:
+    """A group that was started after the adapter began has the size that it was started with."""
+    with Rogue([MUTE], [LISTING]) as server:
+        sizes = Sizes(memory, an_adapter(server))
+        group = running(memory, 3)
+        sizes.tell()
+        assert server.requests == []
+        plans.applied(memory, plans.plan(resizes=(ResizeGroup(group.group_id, 3, 2),)))
+        sizes.tell()
+    assert [each.document["workers"] for each in server.requests] == [2]
 
 
 @pytest.mark.parametrize(("own", "told"), [((), "--capability=gpu=2"), (("gpu=1", "ram=4"), "--capability=gpu=1")])
