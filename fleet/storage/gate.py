@@ -78,8 +78,14 @@ class WriterGate:
 
     def enter(self, on_wait: Callable[[], None], hurries: bool) -> tuple[bool, bool]:
         """Wait; return whether the place among this process's threads, and the side file, are held."""
-        queued = self._threads.acquire(timeout=PATIENCE)
-        return queued, queued and self._take(on_wait, hurries)
+        if not self._threads.acquire(timeout=PATIENCE):
+            return False, False
+        try:
+            return True, self._take(on_wait, hurries)
+        except BaseException:
+            # ^C in the wait: this process goes on, and its next writer waits for nobody.
+            self._threads.release()
+            raise
 
     def leave(self, queued: bool, held: bool) -> None:
         """Give up what `enter` said is held."""

@@ -123,3 +123,17 @@ def test_enqueuing_hurries_and_finishing_does_not(sqlite_file: Storage, monkeypa
     task = claim_one(sqlite_file, who)
     finish(sqlite_file, who, success(task))
     assert said == [True, True, False, False]
+
+
+def test_an_interrupted_wait_holds_up_no_thread(tmp_path: Path) -> None:
+    """Who is interrupted in the wait for a turn gives up the place among this process's threads, too."""
+    path = tmp_path / "lock"
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    place, clock = gate(path)
+    with WriterGate(path).turn(lambda: None), pytest.raises(KeyboardInterrupt), place.turn(interrupt):
+        pass
+    assert waited(place, clock) == 0
+    assert not place._threads.locked()
