@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleet.domain.group import GroupRecord
+from fleet.domain.group import GroupRecord, GroupStatus, is_gone
 from fleet.domain.health import Health, assess
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.liveness import Gap
@@ -17,6 +17,9 @@ from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.workers import CLAIMING_STATES, LIVE_STATES, WorkerState, state_of
 from fleet.storage.interfaces import Pause
+
+LOST = "lost"
+"""What a group is whose row says that it is there, while its process or lease says that it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Sight:
         dead: of those, (worker id, incarnation) whose process is certainly gone.
         gap: the last gap between maintenance passes.
         groups: worker groups.
+        dead_groups: ids of those, not ended, whose launch or supervisor is certainly gone.
         counts: open tasks by queue, handler and requirement.
         pools: settings of each pool, by name.
         totals: tasks in each status, finished ones included, where they were counted.
@@ -46,6 +50,7 @@ class Sight:
     dead: frozenset[tuple[str, str]] = frozenset()
     gap: Gap | None = None
     groups: tuple[GroupRecord, ...] = ()
+    dead_groups: frozenset[str] = frozenset()
     counts: tuple[QueueCounts, ...] = ()
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
     totals: Mapping[str, int] | None = None
@@ -86,6 +91,16 @@ class Sight:
     def overdue(self, worker: WorkerRecord) -> bool:
         """Return whether a worker is past its lease, and believed only because its process is seen here."""
         return worker.lease_expires_at < self.now and self.state(worker) is WorkerState.LATE
+
+    def is_lost(self, group: GroupRecord) -> bool:
+        """Return whether a group's row says that it is there, and it is not: nobody has written it off yet."""
+        if group.status in (GroupStatus.STOPPED, GroupStatus.FAILED):
+            return False
+        return is_gone(group, self.now, self.gap, group.group_id in self.dead_groups)
+
+    def group_state(self, group: GroupRecord) -> str:
+        """Return a group's status, or `lost`."""
+        return LOST if self.is_lost(group) else str(group.status)
 
     def live(self) -> tuple[WorkerRecord, ...]:
         """Return the workers with a fresh beat."""

@@ -13,7 +13,7 @@ from fleet.domain.health import HealthStatus
 from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.findings import notes, problems
-from fleet.monitoring.sight import Sight, can_take, desired
+from fleet.monitoring.sight import LOST, Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
 
 
@@ -72,7 +72,7 @@ class Status:
         notes: what is worth knowing and not wrong.
         workers: how many are in each state.
         health: how many of the live ones are how well.
-        groups: how many are in each status.
+        groups: how many are in each status, or lost: not there any more, and not yet written off.
         tasks: how many are open, by status (all statuses, where finished ones were counted).
         oldest_waiting_seconds: how long the oldest pending task has waited.
         finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, not exact.
@@ -120,7 +120,7 @@ def status_of(sight: Sight) -> Status:
             **dict.fromkeys(map(str, HealthStatus), 0),
             **Counter(str(sight.health(worker).status) for worker in sight.live()),
         },
-        groups={**dict.fromkeys(map(str, GroupStatus), 0), **Counter(str(group.status) for group in sight.groups)},
+        groups={**dict.fromkeys([*map(str, GroupStatus), LOST], 0), **Counter(map(sight.group_state, sight.groups))},
         tasks=_tasks(sight),
         oldest_waiting_seconds=_oldest_waiting(sight),
         finished_10m=sight.finished.get(600, {}),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
-from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
+from fleet.domain.group import BOOTING, GroupRecord, GroupStatus, supervisor_gone
 from fleet.domain.liveness import Gap, gap_between
 from fleet.domain.worker import WorkerRecord
 from fleet.errors import DatabaseBusy
@@ -217,7 +217,7 @@ def _why_gone(group: GroupRecord, proven_dead: ProvenDead) -> str:
             return f"the launched process {group.process.pid} ended before it registered (exit code unknown)"
         return "the launch did not register within its boot deadline"
     if dead:
-        return f"the supervisor (pid {group.process.pid} on {group.process.host}) is gone; its workers finish and end"
+        return supervisor_gone(group.process)
     return f"no heartbeat since {stamp(group.last_heartbeat) if group.last_heartbeat else 'its start'}"
 
 
