@@ -215,7 +215,7 @@ def test_failed_launch_gives_its_reason() -> None:
     ],
 )
 def test_a_lost_group_is_a_problem(lost: GroupRecord, why: str) -> None:
-    """A group whose process is certainly gone is lost until somebody writes it off, and no other; an ended one is not."""
+    """A group whose process is certainly gone is lost until somebody writes it off; no other is, and no ended one."""
     lost = replace(lost, process=ProcessIdentity(host="here", pid=7))
     other = replace(lost, group_id="other")
     found = status_of(Sight(NOW, groups=(lost, other), dead_groups=frozenset({"g"})))
