@@ -24,7 +24,7 @@ LATER = 0.0002
 """Seconds between two tries once `SOON` has passed: the holder is slow, and waiting costs less."""
 SOON = 0.005
 COURTESY = 0.02
-"""Seconds for which a writer lets past who hurries."""
+"""Seconds for which a writer lets past who hurries, from when it first does: its own wait may be longer without."""
 
 
 class Turn:
@@ -61,7 +61,7 @@ class WriterGate:
         self._threads = threading.Lock()
         self._handle: int | None = None
         self._ignored = False
-        self._unheeded = False
+        self._polite_since: float | None = None
 
     def turn(self, on_wait: Callable[[], None], *, hurries: bool = False) -> Turn:
         """Return a block's wait for this process's turn, at most about a second, which holds it to the block's end.
@@ -122,7 +122,6 @@ class WriterGate:
             on_wait()
             self._clock.sleep(POLL if waited < SOON else LATER)
             waited = self._clock.boottime() - began
-            self._unheeded = self._unheeded or waited > COURTESY
             if self._try(handle, polite=not hurries):
                 return True
             self._ignored = waited > PATIENCE
@@ -146,10 +145,12 @@ class WriterGate:
     def _lets_past(self, handle: int) -> bool:
         """Return whether somebody hurries; one who was let past for long enough (it may be stopped) counts no more."""
         if not _is_announced(handle):
-            self._unheeded = False
-        elif not self._unheeded:
-            return True
-        return False
+            self._polite_since = None
+            return False
+        now = self._clock.boottime()
+        if self._polite_since is None:
+            self._polite_since = now
+        return now - self._polite_since <= COURTESY
 
     def _open(self) -> int | None:
         """Open the side file; None where this user may not, or there is no room: it can be done without."""

@@ -63,10 +63,7 @@ class Tally:
         self._writes = not (waits and now - self._written_at < LONGEST_UNWRITTEN)
         if not self._writes:
             return ()
-        accepted = executed
-        if len(reply.accepted) < len(executed):
-            accepted = [execution for execution in executed if execution.claimed.fence in reply.accepted]
-        return counted([*self._unwritten, *accepted])
+        return counted([*self._unwritten, *_accepted(executed, reply)])
 
     def note(self, executed: Sequence[Execution], reply: ClaimReply, now: float) -> None:
         """Note that the transaction of `due` was committed."""
@@ -74,7 +71,7 @@ class Tally:
             self._unwritten.clear()
             self._written_at = now
             return
-        self._unwritten += (execution for execution in executed if execution.claimed.fence in reply.accepted)
+        self._unwritten += _accepted(executed, reply)
 
     def add(self, executions: Iterable[Execution]) -> None:
         """Count executions whose end the keeper has recorded."""
@@ -88,6 +85,12 @@ class Tally:
             [count.queue, count.task, count.done, count.failed, count.busy_seconds, count.max_seconds]
             for count in counts
         ]
+
+
+def _accepted(executed: Sequence[Execution], reply: ClaimReply) -> Sequence[Execution]:
+    if len(reply.accepted) == len(executed):
+        return executed
+    return [execution for execution in executed if execution.claimed.fence in reply.accepted]
 
 
 def counts(rows: list[list[Any]]) -> list[MinuteCount]:

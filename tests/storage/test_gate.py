@@ -3,14 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from fleet.clock import ManualClock
 from fleet.domain.task import NewTask
-from fleet.storage.gate import COURTESY, POLL, Turn, WriterGate
+from fleet.storage.gate import COURTESY, LATER, POLL, Turn, WriterGate
 from fleet.storage.interfaces import Storage
 from tests.storage.samples import claim_one, enqueue_one, finish, join, success
 
@@ -74,6 +74,29 @@ def test_a_writer_lets_past_who_hurries_but_not_for_long(tmp_path: Path) -> None
     with somebody_hurrying(tmp_path / "lock"):
         assert waited(place, clock) > COURTESY
     place.close()
+
+
+def test_a_long_wait_does_not_count_as_courtesy(tmp_path: Path) -> None:
+    """Who has waited long for turns of others lets past who hurries, as long as anybody does."""
+    path = tmp_path / "lock"
+    holder = WriterGate(path)
+    place, clock = gate(path)
+    turn = holder.turn(lambda: None)
+    turn.__enter__()
+    with ExitStack() as hurrying:
+
+        def wait() -> None:
+            if clock.boottime() - began < 2 * COURTESY:
+                return
+            if not is_announced(path):
+                hurrying.enter_context(somebody_hurrying(path))
+                turn.__exit__(None, None, None)
+
+        began = clock.boottime()
+        with place.turn(wait):
+            assert 3 * COURTESY < clock.boottime() - began <= 3 * COURTESY + 3 * LATER
+    place.close()
+    holder.close()
 
 
 def test_who_hurries_lets_nobody_past(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class WorkQueue(Protocol):
         lanes: Sequence[LaneClaim],
         limit: int = 1,
         *,
-        counting: Callable[[ClaimReply], Iterable[MinuteCount]] | None = None,
+        counting: Callable[[ClaimReply], Sequence[MinuteCount]] | None = None,
         transaction: Transaction | None = None,
     ) -> ClaimReply:
         """Write how claimed tasks ended and claim the next, in one commit; `limit` 0 claims nothing.

@@ -100,15 +100,15 @@ class SqlWorkQueue:
         lanes: Sequence[LaneClaim],
         limit: int = 1,
         *,
-        counting: Callable[[ClaimReply], Iterable[MinuteCount]] | None = None,
+        counting: Callable[[ClaimReply], Sequence[MinuteCount]] | None = None,
         transaction: Any = None,
     ) -> ClaimReply:
         """Write how tasks ended and claim the next, in one commit."""
 
         def work(own: Transaction) -> ClaimReply:
             reply = _finish_and_claim(own, claimant, finishes, lanes, limit)
-            if counting is not None:
-                minutes.add(own, counting(reply))
+            if counting is not None and (counts := counting(reply)):
+                minutes.add(own, counts)
             return reply
 
         return self._database.write(work) if transaction is None else work(self._database.within(transaction))
