@@ -243,12 +243,13 @@ def beside_busy(place: Path, times: int, supply: int, workers: int, prefetch: st
     database = place / "fleet.db"
     ours.created(database)
     ours.fill(database, supply, 0.0)
-    enqueued, waits = supply, []
+    enqueued, waits = supply + 1, []
     with (
         closing(Fleet(database)) as app,
         running(ours.worker_group(database, "--processes", str(workers), "--prefetch", prefetch)),
     ):
         wait_for(lambda: count(database, "SELECT count(*) FROM work_queue WHERE status = 'done'") > 0, "the first task")
+        app.enqueue("work")  # the first one of a process opens the database, too
         for _ in range(times):
             if count(database, WAITING) < supply / 2:
                 enqueued += len(app.enqueue_many("work", [{}] * supply))

@@ -24,7 +24,7 @@ LATER = 0.0002
 """Seconds between two tries once `SOON` has passed: the holder is slow, and waiting costs less."""
 SOON = 0.005
 COURTESY = 0.02
-"""Seconds for which a writer lets past who hurries, from when it first does: its own wait may be longer without."""
+"""Seconds of one wait in which a writer lets past who hurries: the wait for the turns of others does not count."""
 
 
 class Turn:
@@ -61,7 +61,8 @@ class WriterGate:
         self._threads = threading.Lock()
         self._handle: int | None = None
         self._ignored = False
-        self._polite_since: float | None = None
+        self._unheeded = False
+        self._stood_back = False
 
     def turn(self, on_wait: Callable[[], None], *, hurries: bool = False) -> Turn:
         """Return a block's wait for this process's turn, at most about a second, which holds it to the block's end.
@@ -114,14 +115,17 @@ class WriterGate:
                 _announce(self._handle, False)
 
     def _wait(self, handle: int, on_wait: Callable[[], None], hurries: bool) -> bool:
-        began = self._clock.boottime()
-        waited = 0.0
+        began = now = self._clock.boottime()
+        waited = courtesy = 0.0
         while not self._ignored:
             if hurries:
                 _announce(handle, True)
             on_wait()
             self._clock.sleep(POLL if waited < SOON else LATER)
-            waited = self._clock.boottime() - began
+            before, now = now, self._clock.boottime()
+            waited = now - began
+            courtesy += now - before if self._stood_back else 0.0
+            self._unheeded = self._unheeded or courtesy > COURTESY
             if self._try(handle, polite=not hurries):
                 return True
             self._ignored = waited > PATIENCE
@@ -129,7 +133,8 @@ class WriterGate:
 
     def _try(self, handle: int, *, polite: bool) -> bool:
         """Take the side file if it is free, and nobody is to be let past."""
-        if polite and self._lets_past(handle):
+        self._stood_back = polite and self._lets_past(handle)
+        if self._stood_back:
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,12 +150,10 @@ class WriterGate:
     def _lets_past(self, handle: int) -> bool:
         """Return whether somebody hurries; one who was let past for long enough (it may be stopped) counts no more."""
         if not _is_announced(handle):
-            self._polite_since = None
-            return False
-        now = self._clock.boottime()
-        if self._polite_since is None:
-            self._polite_since = now
-        return now - self._polite_since <= COURTESY
+            self._unheeded = False
+        elif not self._unheeded:
+            return True
+        return False
 
     def _open(self) -> int | None:
         """Open the side file; None where this user may not, or there is no room: it can be done without."""

@@ -1,5 +1,7 @@
 """Who hurries is let past at the side file."""
 
+import fcntl
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ import pytest
 
 from fleet.clock import ManualClock
 from fleet.domain.task import NewTask
+from fleet.storage import gate as module
 from fleet.storage.gate import COURTESY, LATER, POLL, Turn, WriterGate
 from fleet.storage.interfaces import Storage
 from tests.storage.samples import claim_one, enqueue_one, finish, join, success
@@ -77,7 +80,7 @@ def test_a_writer_lets_past_who_hurries_but_not_for_long(tmp_path: Path) -> None
 
 
 def test_a_long_wait_does_not_count_as_courtesy(tmp_path: Path) -> None:
-    """Who has waited long for turns of others lets past who hurries, as long as anybody does."""
+    """Who has waited long for turns of others lets past who hurries, for as long as anybody does."""
     path = tmp_path / "lock"
     holder = WriterGate(path)
     place, clock = gate(path)
@@ -97,6 +100,23 @@ def test_a_long_wait_does_not_count_as_courtesy(tmp_path: Path) -> None:
             assert 3 * COURTESY < clock.boottime() - began <= 3 * COURTESY + 3 * LATER
     place.close()
     holder.close()
+
+
+def test_one_wait_is_not_prolonged_by_each_who_hurries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where now this one hurries and now that one, and a third has the file in between, courtesy adds up."""
+    place, clock = gate(tmp_path / "lock")
+    assert waited(place, clock) == 0
+    looks = itertools.count(1)
+    with open(tmp_path / "lock") as third:
+
+        def announced(_handle: int) -> bool:
+            between = next(looks) % 10 == 0
+            fcntl.flock(third, fcntl.LOCK_EX if between else fcntl.LOCK_UN)
+            return not between
+
+        monkeypatch.setattr(module, "_is_announced", announced)
+        assert COURTESY < waited(place, clock) < 1.5 * COURTESY
+    place.close()
 
 
 def test_who_hurries_lets_nobody_past(tmp_path: Path) -> None:
