@@ -75,7 +75,8 @@ class Status:
         groups: how many are in each status, or lost: not there any more, and not yet written off.
         tasks: how many are open, by status (all statuses, where finished ones were counted).
         oldest_waiting_seconds: how long the oldest pending task has waited.
-        finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, not exact.
+        finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, in which a few are
+            missing for every worker that was killed.
         finished_24h: the same of the last day.
         paused: queues that nothing is claimed from now, with the time until then (None: until resumed).
         held_by_limits: tasks that wait for others of their key, or for its rate.
