@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Any
 
 from fleet.domain.adapters import Tenure
@@ -12,7 +11,7 @@ from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import commands, groups, maintenance, observing, passes
+from fleet.storage import commands, groups, maintenance, minutes, observing, passes
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
@@ -28,17 +27,6 @@ from fleet.storage.registration import read_gap
 from fleet.storage.rows import COMMAND_COLUMNS, command_of
 from fleet.storage.sql import Statement
 from fleet.storage.views import VIEWS
-
-_FINISHED = Statement("SELECT coalesce(sum(done), 0), coalesce(sum(failed), 0) FROM work_minute WHERE minute >= :since")
-_ADD_MINUTE = Statement(
-    """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
-    VALUES (:minute, :queue, :task, :done, :failed, :busy_seconds, :max_seconds)
-    ON CONFLICT (minute, queue, task) DO UPDATE SET done = work_minute.done + excluded.done,
-        failed = work_minute.failed + excluded.failed,
-        busy_seconds = work_minute.busy_seconds + excluded.busy_seconds,
-        max_seconds = CASE WHEN excluded.max_seconds > work_minute.max_seconds THEN excluded.max_seconds
-            ELSE work_minute.max_seconds END"""
-)
 
 
 class SqlControlPlane:
@@ -232,17 +220,11 @@ class SqlControlPlane:
         """Add finished tasks to the statistics of the current minute."""
         given = list(counts)
         if given:
-            self._database.write(lambda transaction: _add_minutes(transaction, given))
+            self._database.write(lambda transaction: minutes.add(transaction, given))
 
     def finished_since(self, seconds: float) -> Mapping[str, int]:
         """Return how many tasks were done and failed in the last seconds, by whole minutes."""
-
-        def count(transaction: Transaction) -> tuple[int, int]:
-            since = (transaction.now - timedelta(seconds=seconds)).replace(second=0, microsecond=0)
-            return transaction.rows(_FINISHED, since=since)[0]
-
-        done, failed = self._database.read(count)
-        return {"done": int(done), "failed": int(failed)}
+        return self._database.read(lambda transaction: minutes.finished_since(transaction, seconds))
 
     def event(self, kind: str, subject: str, text: str) -> None:
         """Write one event."""
@@ -269,18 +251,3 @@ OPEN_COMMANDS = Statement(
     f"""SELECT {COMMAND_COLUMNS} FROM adapter_command WHERE status IN ('pending', 'taken')
     ORDER BY adapter_id, command_id"""
 )
-
-
-def _add_minutes(transaction: Transaction, counts: list[MinuteCount]) -> None:
-    minute = transaction.now.replace(second=0, microsecond=0)
-    for count in sorted(counts, key=lambda count: (count.queue, count.task)):
-        transaction.rows(
-            _ADD_MINUTE,
-            minute=minute,
-            queue=count.queue,
-            task=count.task,
-            done=count.done,
-            failed=count.failed,
-            busy_seconds=count.busy_seconds,
-            max_seconds=count.max_seconds,
-        )

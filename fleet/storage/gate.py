@@ -24,7 +24,7 @@ LATER = 0.0002
 """Seconds between two tries once `SOON` has passed: the holder is slow, and waiting costs less."""
 SOON = 0.005
 COURTESY = 0.02
-"""Seconds for which a writer lets past who hurries."""
+"""Seconds of one wait in which a writer lets past who hurries: the wait for the turns of others does not count."""
 
 
 class Turn:
@@ -62,6 +62,7 @@ class WriterGate:
         self._handle: int | None = None
         self._ignored = False
         self._unheeded = False
+        self._stood_back = False
 
     def turn(self, on_wait: Callable[[], None], *, hurries: bool = False) -> Turn:
         """Return a block's wait for this process's turn, at most about a second, which holds it to the block's end.
@@ -78,8 +79,14 @@ class WriterGate:
 
     def enter(self, on_wait: Callable[[], None], hurries: bool) -> tuple[bool, bool]:
         """Wait; return whether the place among this process's threads, and the side file, are held."""
-        queued = self._threads.acquire(timeout=PATIENCE)
-        return queued, queued and self._take(on_wait, hurries)
+        if not self._threads.acquire(timeout=PATIENCE):
+            return False, False
+        try:
+            return True, self._take(on_wait, hurries)
+        except BaseException:
+            # ^C in the wait: this process goes on, and its next writer waits for nobody.
+            self._threads.release()
+            raise
 
     def leave(self, queued: bool, held: bool) -> None:
         """Give up what `enter` said is held."""
@@ -108,15 +115,17 @@ class WriterGate:
                 _announce(self._handle, False)
 
     def _wait(self, handle: int, on_wait: Callable[[], None], hurries: bool) -> bool:
-        began = self._clock.boottime()
-        waited = 0.0
+        began = now = self._clock.boottime()
+        waited = courtesy = 0.0
         while not self._ignored:
             if hurries:
                 _announce(handle, True)
             on_wait()
             self._clock.sleep(POLL if waited < SOON else LATER)
-            waited = self._clock.boottime() - began
-            self._unheeded = self._unheeded or waited > COURTESY
+            before, now = now, self._clock.boottime()
+            waited = now - began
+            courtesy += now - before if self._stood_back else 0.0
+            self._unheeded = self._unheeded or courtesy > COURTESY
             if self._try(handle, polite=not hurries):
                 return True
             self._ignored = waited > PATIENCE
@@ -124,7 +133,8 @@ class WriterGate:
 
     def _try(self, handle: int, *, polite: bool) -> bool:
         """Take the side file if it is free, and nobody is to be let past."""
-        if polite and self._lets_past(handle):
+        self._stood_back = polite and self._lets_past(handle)
+        if self._stood_back:
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

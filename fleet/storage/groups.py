@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup
+from fleet.domain.group import is_gone as judged_gone
 from fleet.domain.jsontext import printable
-from fleet.domain.liveness import Gap, ProcessIdentity, lease_is_over
+from fleet.domain.liveness import Gap, ProcessIdentity
 from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import ProvenDead
@@ -100,16 +101,8 @@ def all_groups(transaction: Transaction, pool: str | None) -> tuple[GroupRecord,
 
 
 def is_gone(group: GroupRecord, now: datetime, gap: Gap | None, proven_dead: ProvenDead) -> bool:
-    """Return whether a group's launch or supervisor counts as gone.
-
-    One that has been in contact is judged by its process and lease; one that has not, by its process and its boot
-    deadline.
-    """
-    if group.process.pid is not None and proven_dead(group.process):
-        return True
-    if group.lease_expires_at is not None:
-        return lease_is_over(group.lease_expires_at, group.lease_seconds, now, gap)
-    return group.boot_deadline_at is not None and group.boot_deadline_at < now
+    """Return whether a group's launch or supervisor counts as gone; see `domain.group.is_gone`."""
+    return judged_gone(group, now, gap, group.process.pid is not None and proven_dead(group.process))
 
 
 def request(

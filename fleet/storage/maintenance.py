@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from fleet.domain.adapters import AdapterRecord, is_lost
-from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
+from fleet.domain.group import BOOTING, GroupRecord, GroupStatus, supervisor_gone
 from fleet.domain.liveness import Gap, gap_between, lease_is_over
 from fleet.domain.worker import WorkerRecord
 from fleet.errors import DatabaseBusy
@@ -245,7 +245,7 @@ def _why_gone(group: GroupRecord, proven_dead: ProvenDead) -> str:
             return f"the launched process {group.process.pid} ended before it registered (exit code unknown)"
         return "the launch did not register within its boot deadline"
     if dead:
-        return f"the supervisor (pid {group.process.pid} on {group.process.host}) is gone; its workers finish and end"
+        return supervisor_gone(group.process)
     return f"no heartbeat since {stamp(group.last_heartbeat) if group.last_heartbeat else 'its start'}"
 
 

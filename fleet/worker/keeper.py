@@ -17,7 +17,7 @@ from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
 from fleet.worker.board import Board
-from fleet.worker.contact import introduce
+from fleet.worker.contact import give_up, introduce
 from fleet.worker.duties import Duties
 from fleet.worker.errands import Errands
 from fleet.worker.glances import Glances
@@ -253,6 +253,7 @@ class Keeper:
         """Write what is left and mark the group ended; without a supervisor, leave at once: workers beat alone."""
         if self._told.finish is None:
             _log.warning("the supervisor is gone: its workers finish what they execute")
+            give_up(self._storage.control, self._settings.group_id, self._group, self._clock)
             return 0
         self._told.hear_workers()
         self._told.write_counts(self._storage)

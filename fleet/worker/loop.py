@@ -241,7 +241,7 @@ class Worker:
         return EXIT_REFUSED if self._ending is Ending.REFUSED else EXIT_ENDED
 
     def _tell_keeper(self, last: bool = False) -> None:
-        """Hand over the statistics, at most once per heartbeat; what the keeper misses is not counted."""
+        """Hand over what no commit has counted, at most once per heartbeat; what the keeper misses is not counted."""
         now = boottime()
         if not last and now - self._told_at < self._settings.heartbeat:
             return

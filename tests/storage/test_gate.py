@@ -1,16 +1,19 @@
 """Who hurries is let past at the side file."""
 
+import fcntl
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from fleet.clock import ManualClock
 from fleet.domain.task import NewTask
-from fleet.storage.gate import COURTESY, POLL, Turn, WriterGate
+from fleet.storage import gate as module
+from fleet.storage.gate import COURTESY, LATER, POLL, Turn, WriterGate
 from fleet.storage.interfaces import Storage
 from tests.storage.samples import claim_one, enqueue_one, finish, join, success
 
@@ -76,6 +79,46 @@ def test_a_writer_lets_past_who_hurries_but_not_for_long(tmp_path: Path) -> None
     place.close()
 
 
+def test_a_long_wait_does_not_count_as_courtesy(tmp_path: Path) -> None:
+    """Who has waited long for turns of others lets past who hurries, for as long as anybody does."""
+    path = tmp_path / "lock"
+    holder = WriterGate(path)
+    place, clock = gate(path)
+    turn = holder.turn(lambda: None)
+    turn.__enter__()
+    with ExitStack() as hurrying:
+
+        def wait() -> None:
+            if clock.boottime() - began < 2 * COURTESY:
+                return
+            if not is_announced(path):
+                hurrying.enter_context(somebody_hurrying(path))
+                turn.__exit__(None, None, None)
+
+        began = clock.boottime()
+        with place.turn(wait):
+            assert 3 * COURTESY < clock.boottime() - began <= 3 * COURTESY + 3 * LATER
+    place.close()
+    holder.close()
+
+
+def test_one_wait_is_not_prolonged_by_each_who_hurries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where now this one hurries and now that one, and a third has the file in between, courtesy adds up."""
+    place, clock = gate(tmp_path / "lock")
+    assert waited(place, clock) == 0
+    looks = itertools.count(1)
+    with open(tmp_path / "lock") as third:
+
+        def announced(_handle: int) -> bool:
+            between = next(looks) % 10 == 0
+            fcntl.flock(third, fcntl.LOCK_EX if between else fcntl.LOCK_UN)
+            return not between
+
+        monkeypatch.setattr(module, "_is_announced", announced)
+        assert COURTESY < waited(place, clock) < 1.5 * COURTESY
+    place.close()
+
+
 def test_who_hurries_lets_nobody_past(tmp_path: Path) -> None:
     """Among those who hurry chance decides, as among the others."""
     place, clock = gate(tmp_path / "lock")
@@ -123,3 +166,17 @@ def test_enqueuing_hurries_and_finishing_does_not(sqlite_file: Storage, monkeypa
     task = claim_one(sqlite_file, who)
     finish(sqlite_file, who, success(task))
     assert said == [True, True, False, False]
+
+
+def test_an_interrupted_wait_holds_up_no_thread(tmp_path: Path) -> None:
+    """Who is interrupted in the wait for a turn gives up the place among this process's threads, too."""
+    path = tmp_path / "lock"
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    place, clock = gate(path)
+    with WriterGate(path).turn(lambda: None), pytest.raises(KeyboardInterrupt), place.turn(interrupt):
+        pass
+    assert waited(place, clock) == 0
+    assert not place._threads.locked()

@@ -17,7 +17,7 @@ from fleet.storage.interfaces.registration import ProvenDead
 
 @dataclass(frozen=True, slots=True)
 class MinuteCount:
-    """What one worker finished since its last beat, of one handler in one queue."""
+    """What one worker finished, and had not told of yet, of one handler in one queue."""
 
     queue: str
     task: str
