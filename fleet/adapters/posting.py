@@ -30,6 +30,7 @@ Reply = tuple[int, str | None, bytes]
 _SHOWN_CHARACTERS = 300
 _UNFIT = re.compile(r"[^\x21-\x7e]")
 _PASSING = frozenset({408, 425})
+_NOT_LET_IN = frozenset({401, 407})
 
 
 class ExchangeFailed(AdapterFailed):
@@ -114,7 +115,9 @@ class Mailbox:
             raise ExchangeFailed(f"{self}: it redirects to {told}: redirects are not followed", status)
         if not 200 <= status < 300:
             passing = status >= 500 or status in _PASSING
-            raise ExchangeFailed(f"{self}: status {status}: {self._said(body)}", status, passing=passing)
+            # Who is not let in will not be with the next order either: that is no order's fault.
+            code = UNREACHABLE if status in _NOT_LET_IN else status
+            raise ExchangeFailed(f"{self}: status {status}: {self._said(body)}", code, passing=passing)
         if len(body) > MOST_BYTES:
             raise ExchangeFailed(f"{self}: the reply is larger than {MOST_BYTES} bytes", NONSENSE)
         return self._document(body)

@@ -8,8 +8,7 @@ from types import TracebackType
 
 from fleet.adapters.base import AdapterInfo
 from fleet.clock import Clock
-from fleet.domain.adapters import Limits, Tenure
-from fleet.errors import DatabaseError
+from fleet.domain.adapters import Tenure
 from fleet.storage.interfaces import Storage
 
 LONGEST_ACT = 300.0
@@ -40,7 +39,7 @@ class Pulse:
         self._tenure = tenure
         self._interval = interval
         self._clock = clock
-        self._limits: Limits | None = None
+        self._info: AdapterInfo | None = None
         self._got_on_at = clock.boottime()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beats, name="fleet-pulse", daemon=True)
@@ -57,19 +56,19 @@ class Pulse:
 
     def gets_on(self, info: AdapterInfo) -> None:
         """Note that the adapter does not hang, and what its place can take."""
-        self._limits = info.limits
+        self._info = info
         self._got_on_at = self._clock.boottime()
 
     def _beats(self) -> None:
         while not self._over.wait(self._interval):
-            if self._limits is not None and self._clock.boottime() - self._got_on_at < LONGEST_ACT:
-                self._beat(self._limits)
+            if self._info is not None and self._clock.boottime() - self._got_on_at < LONGEST_ACT:
+                self._beat(self._info)
 
-    def _beat(self, limits: Limits) -> None:
+    def _beat(self, info: AdapterInfo) -> None:
         try:
-            if self._storage.adapters.beat(self._tenure, limits) is None:
+            if self._storage.adapters.beat(self._tenure, info.limits, info.problem) is None:
                 self.is_replaced = True
                 self._over.set()
-        except DatabaseError as error:
-            # The adapter's own reads fail as well, and end it; a lock that is waited for too long passes.
-            _log.error("no heartbeat: %s", error)
+        # Whatever it is, it may pass; where it does not the adapter's own reads fail as well, and end it.
+        except Exception as error:
+            _log.error("no heartbeat: %s: %s", type(error).__name__, error)

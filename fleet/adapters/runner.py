@@ -134,15 +134,17 @@ def _carry_out(storage: Storage, adapter: Adapter, command: CommandRecord, templ
         return acts[command.kind](storage, adapter, command, template_of)
     except AdapterFailed as failure:
         answer = _postpone if failure.code >= LAUNCH_FAILED or failure.code == NO_CAPACITY else _refuse
-        return answer(storage, command, str(command.arguments.get("group_id")), failure)
+        return answer(storage, command, _group_id(command), failure)
 
 
 def _start(storage: Storage, adapter: Adapter, command: CommandRecord, template_of: TemplateOf) -> Outcome:
-    group_id = str(command.arguments.get("group_id"))
+    group_id = _group_id(command)
     group = storage.control.group(group_id)
-    if group is None or group.status not in BOOTING or group.target_size == 0:
+    if group is None:
+        return _refuse(storage, command, group_id, AdapterFailed(f"there is no group {group_id!r}", NOT_FOUND))
+    if group.status not in BOOTING or group.target_size == 0:
         _end_withdrawn(storage, adapter, group)
-        if group is not None and group.status in ENDED_GROUPS and command.taken_by is not None:
+        if group.status in ENDED_GROUPS and command.taken_by is not None:
             # Who took it before may have started it.
             storage.control.late_launch(group_id, group.launch_token, None, None)
         return _close(storage, command, group_id, skipped="the group was withdrawn, or has come up already")
@@ -178,18 +180,24 @@ def _noted_too_late(
     return _close(storage, command, group.group_id, launch=launch, skipped="too late: it is shut down again")
 
 
-def _end_withdrawn(storage: Storage, adapter: Adapter, group: GroupRecord | None) -> None:
+def _group_id(command: CommandRecord) -> str:
+    """Return the group that a command is about, "" where a stranger's command names what no group is called."""
+    named = command.arguments.get("group_id")
+    return named if isinstance(named, str) and named.isprintable() else ""
+
+
+def _end_withdrawn(storage: Storage, adapter: Adapter, group: GroupRecord) -> None:
     """End a group that was told to stop before it came up: there is nobody in it to read the order."""
-    if group is not None and group.status is GroupStatus.STOPPING and group.contacted_at is None:
+    if group.status is GroupStatus.STOPPING and group.contacted_at is None:
         adapter.stop_group(group)
         storage.control.end_group(group.group_id)
 
 
 def _shutdown(storage: Storage, adapter: Adapter, command: CommandRecord, template_of: TemplateOf) -> Outcome:
-    group_id = str(command.arguments.get("group_id"))
+    group_id = _group_id(command)
     group = storage.control.group(group_id)
     if group is None:
-        return _refuse(storage, command, group_id, AdapterFailed(f"there is no group {group_id}", NOT_FOUND))
+        return _refuse(storage, command, group_id, AdapterFailed(f"there is no group {group_id!r}", NOT_FOUND))
     if group.status in ENDED_GROUPS:
         # Whoever was in it is gone, or was never let in: what is left is the place.
         adapter.stop_group(group)

@@ -12,9 +12,10 @@ from fleet.adapters.pulse import Pulse
 from fleet.adapters.reconciling import Sizes, end_leftovers
 from fleet.adapters.runner import TemplateOf, note_ended, run_commands
 from fleet.clock import Clock, SystemClock
-from fleet.domain.adapters import NewAdapter, Tenure
+from fleet.domain.adapters import NewAdapter, Tenure, is_alive
+from fleet.errors import ConflictError, DatabaseError
 from fleet.faultpoints import reach
-from fleet.storage.interfaces import ProvenDead, Storage
+from fleet.storage.interfaces import ProvenDead, Storage, Watch
 
 HEARTBEAT = 5.0
 LEASE = 30.0
@@ -22,7 +23,7 @@ LEASE_OF_ONCE = 150.0
 """Seconds for which an adapter that runs from time to time is believed: two minutes of cron, and some."""
 
 BETWEEN_LOOKS = 1.0
-"""Seconds between two looks for commands at most."""
+"""Seconds between two looks for commands at most, and between two looks at the place at least."""
 
 SOONEST_LOOK = 0.1
 """Seconds between two looks at least."""
@@ -84,7 +85,7 @@ class StandingAdapter:
         self._clock = clock or SystemClock()
         self._proven_dead = proven_dead
         self._sizes = Sizes(storage, adapter)
-        self._review_at = 0.0
+        self._look_at = self._review_at = 0.0
         self._trouble: str | None = None
 
     def run(self) -> int:
@@ -95,6 +96,7 @@ class StandingAdapter:
         try:
             with Pulse(self._storage, tenure, self._terms.heartbeat, self._clock) as pulse:
                 while True:
+                    self._check_there(watch)
                     done += self._act(tenure, pulse)
                     if self._terms.once or not self._goes_on(pulse):
                         break
@@ -107,8 +109,13 @@ class StandingAdapter:
         self._go(tenure, pulse)
         return done
 
+    def _check_there(self, watch: Watch) -> None:
+        if watch.replaced():
+            raise DatabaseError(f"{self._storage.url}: what was opened there is gone, or another in its place")
+
     def _stand(self) -> Tenure:
         info = self._adapter.info()
+        self._check_free(info.adapter_id)
         tenure = self._storage.adapters.stand(
             NewAdapter(
                 info.adapter_id,
@@ -124,6 +131,17 @@ class StandingAdapter:
         reach("adapter.standing")
         return tenure
 
+    def _check_free(self, adapter_id: str) -> None:
+        """Refuse to put an adapter that is there to stay out of its place by one that goes again at once."""
+        known = self._storage.adapters.get(adapter_id)
+        if not self._terms.once or known is None or known.rests:
+            return
+        if is_alive(known, self._storage.now(), self._proven_dead):
+            raise ConflictError(
+                f"pid {known.process.pid} on {known.process.host} stands for adapter {adapter_id}: leave out --once to "
+                "take over from it, or choose another --adapter-id"
+            )
+
     def _go(self, tenure: Tenure, pulse: Pulse) -> None:
         if pulse.is_replaced:
             _log.info("another process stands for adapter %s: this one ends", tenure.adapter_id)
@@ -137,7 +155,7 @@ class StandingAdapter:
 
     def _act(self, tenure: Tenure, pulse: Pulse) -> int:
         """Carry out what is ordered, and look after what stands; return how many commands were tried."""
-        pulse.gets_on(self._adapter.info())
+        self._get_on(pulse)
         outcomes = run_commands(
             self._storage,
             self._adapter,
@@ -157,23 +175,36 @@ class StandingAdapter:
         return len(outcomes)
 
     def _goes_on_from(self, pulse: Pulse) -> bool:
-        pulse.gets_on(self._adapter.info())
+        self._get_on(pulse)
         return self._goes_on(pulse)
+
+    def _get_on(self, pulse: Pulse) -> None:
+        info = self._adapter.info()
+        pulse.gets_on(info)
+        self._tell_trouble(info.problem)
+
+    def _tell_trouble(self, trouble: str | None) -> None:
+        """Log what keeps the place from being asked, once, and that it is over."""
+        if trouble is not None and trouble != self._trouble:
+            _log.error("the place cannot be asked: %s", trouble)
+        elif trouble is None and self._trouble is not None:
+            _log.info("the place can be asked again")
+        self._trouble = trouble
 
     def _look_after(self) -> None:
         """Note what has ended at the place, and end what should have; a place that is silent is told of once."""
+        now = self._clock.boottime()
+        if now < self._look_at:
+            return
+        self._look_at = now + BETWEEN_LOOKS
         try:
             lines = note_ended(self._storage, self._adapter)
             self._sizes.tell()
-            now = self._clock.boottime()
             if now >= self._review_at:
                 lines += end_leftovers(self._storage, self._adapter)
                 self._review_at = now + BETWEEN_REVIEWS
         except AdapterFailed as failure:
-            if str(failure) != self._trouble:
-                _log.error("what stands there is not known: %s", failure)
-            self._trouble = str(failure)
+            self._tell_trouble(str(failure))
             return
-        self._trouble = None
         for line in lines:
             _log.error("%s", line)

@@ -17,18 +17,20 @@ import typer
 from fleet.adapters.kinds import Assignment, Kind, Option, kinds, load_kind
 from fleet.adapters.standing import HEARTBEAT, LEASE, LEASE_OF_ONCE, StandingAdapter, Terms
 from fleet.adapters.templates import honoured
-from fleet.cli.common import duration, fail, new_app, run_command
+from fleet.cli.common import duration, fail, new_app, note, run_command
 from fleet.cli.options import parse_worker_options, worker_arguments
 from fleet.config import Location, locate, working_directory
-from fleet.domain.adapters import Limits
+from fleet.domain.adapters import MOST_PRIORITY, Limits
 from fleet.domain.group import Template
 from fleet.domain.lanes import check_name, parse_capabilities
-from fleet.errors import UsageError
+from fleet.errors import ConflictError, UsageError
 from fleet.storage.interfaces import Storage
 from fleet.wiring import open_storage
 
 NAME = "fleet-adapter"
 SEPARATOR = "--"
+MOST = 2**31 - 1
+LEAST_HEARTBEAT = 0.1
 _DESCRIPTION = (
     "Start and stop worker groups of one kind of place as the commands in the database say, until told to stop. "
     "SIGTERM or ^C finishes the present command and leaves the rest to whoever takes over. After -- stand the worker "
@@ -53,10 +55,18 @@ def _app(words: list[str], allowed: list[str]) -> typer.Typer:
     # A callback makes the kinds subcommands, even if there is only one of them.
     app.callback(help=_DESCRIPTION)(lambda: None)
     named = [word for word in words if not word.startswith("-")][:1]
-    for name in named or list(kinds()):
-        kind = load_kind(name)
-        app.command(name, help=f"Worker groups as {kind.help}.")(_command(kind, allowed))
+    for kind in map(load_kind, named) if named else _usable():
+        app.command(kind.name, help=f"Worker groups as {kind.help}.")(_command(kind, allowed))
     return app
+
+
+def _usable() -> Iterator[Kind]:
+    """Yield all kinds, for help; of one that cannot be used only the reason is told."""
+    for name in kinds():
+        try:
+            yield load_kind(name)
+        except UsageError as error:
+            note(str(error))
 
 
 def _command(kind: Kind, allowed: list[str]) -> Callable[..., None]:
@@ -87,12 +97,21 @@ def _shared(
     db_path: Annotated[
         str | None, typer.Option(metavar="PATH|URL", help="The database; default: $FLEET_DB, then ./fleet.db.")
     ] = None,
-    max_worker_groups: Annotated[int | None, typer.Option(min=1, metavar="N", help="Groups at a time at most.")] = None,
-    workers_per_group: Annotated[int | None, typer.Option(min=1, metavar="N", help="The largest group.")] = None,
+    max_worker_groups: Annotated[
+        int | None, typer.Option(min=1, max=MOST, metavar="N", help="Groups at a time at most.")
+    ] = None,
+    workers_per_group: Annotated[
+        int | None, typer.Option(min=1, max=MOST, metavar="N", help="The largest group.")
+    ] = None,
     capability: Annotated[
         list[str] | None, typer.Option(metavar="NAME[=N]", help="What each worker there offers; may be repeated.")
     ] = None,
-    priority: Annotated[int, typer.Option(metavar="N", help="Adapters of a higher one are asked first.")] = 0,
+    priority: Annotated[
+        int,
+        typer.Option(
+            min=-MOST_PRIORITY, max=MOST_PRIORITY, metavar="N", help="Adapters of a higher one are asked first."
+        ),
+    ] = 0,
     heartbeat_interval: Annotated[
         float, typer.Option(parser=duration, metavar="D", help="Between two heartbeats.")
     ] = HEARTBEAT,
@@ -128,7 +147,10 @@ def _run(
     lease: float | None,
     once: bool,
 ) -> None:
-    lease = lease or (LEASE_OF_ONCE if once else LEASE)
+    if heartbeat_interval < LEAST_HEARTBEAT:
+        raise UsageError(f"--heartbeat-interval {heartbeat_interval:g}s: give {LEAST_HEARTBEAT:g}s or more")
+    if lease is None:
+        lease = LEASE_OF_ONCE if once else LEASE
     if lease < 3 * heartbeat_interval:
         raise UsageError(f"--lease {lease:g}s: give at least three heartbeats ({3 * heartbeat_interval:g}s)")
     location = locate(db_path)
@@ -152,6 +174,9 @@ def _run(
             ending.wait,
         )
         standing.run()
+        problem = adapter.info().problem
+    if once and problem is not None:
+        raise ConflictError(f"adapter {adapter_id}: the place cannot be asked: {problem}")
 
 
 @contextmanager

@@ -19,6 +19,9 @@ FULL_FOR = 10.0
 """Seconds for which an adapter that had no room is not asked again."""
 
 
+MOST_PRIORITY = 1_000_000
+"""Of an adapter, up and down."""
+
 NATIVE = "native"
 
 
@@ -97,7 +100,7 @@ class AdapterRecord:
         lease_seconds: for how long that is believed.
         lease_expires_at: until when; None for one that nobody stands for: its host's scaler acts for a native one.
         status: whether anything may be ordered from it.
-        reason: why not.
+        reason: why not; of an active one, why its place cannot be asked.
         backoff_until: nothing is ordered before.
         consecutive_failures: orders that it has refused since the last that it carried out.
     """

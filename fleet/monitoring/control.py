@@ -38,12 +38,13 @@ def idle_adapters(sight: Sight) -> tuple[str, ...]:
     return (
         *(_is_lost(sight, one) for one in _lost(sight) if not _is_missed(sight, one)),
         *(_is_paused(one) for one in _paused(sight) if not _nobody_starts(sight)),
+        *(_cannot_ask(one) for one in sight.adapters if one.reason and sight.adapter_state(one) in _STANDING),
         *_untaken(sight, standing=False),
     )
 
 
 def _lost(sight: Sight) -> Iterator[AdapterRecord]:
-    return (one for one in sight.adapters if sight.is_adapter_lost(one))
+    return (one for one in sight.adapters if sight.is_adapter_lost(one) and not _is_scalers(one))
 
 
 def _paused(sight: Sight) -> Iterator[AdapterRecord]:
@@ -93,18 +94,26 @@ def _begin(adapter: AdapterRecord) -> str:
     return f"fleet-adapter {adapter.kind} --adapter-id {adapter.adapter_id} goes on with it"
 
 
+def _cannot_ask(adapter: AdapterRecord) -> str:
+    return f"adapter {adapter.adapter_id} cannot ask its place: {_reason(adapter)}"
+
+
+def _reason(adapter: AdapterRecord) -> str:
+    return " ".join((adapter.reason or "").split())[:_REASON]
+
+
 def _is_paused(adapter: AdapterRecord) -> str:
-    reason = " ".join((adapter.reason or "").split())[:_REASON]
+    reason = _reason(adapter)
     why = f": {reason}" if reason else ""
     return f"adapter {adapter.adapter_id} is paused{why} (fleet adapter resume {adapter.adapter_id})"
 
 
 def _untaken(sight: Sight, *, standing: bool) -> Iterator[str]:
     """Yield one sentence an adapter that has not taken its commands, whose process is there, or is not."""
-    adapters = {one.adapter_id: one for one in sight.adapters}
+    adapters, lost = {one.adapter_id: one for one in sight.adapters}, tuple(_lost(sight))
     for adapter_id, commands in sorted(_waiting(sight).items()):
         adapter = adapters.get(adapter_id)
-        if adapter is not None and (sight.is_adapter_lost(adapter) or adapter.rests):
+        if adapter is not None and (adapter in lost or adapter.rests):
             continue
         if (adapter is not None and adapter.lease_expires_at is not None) is standing:
             oldest = max((sight.now - one.created_at).total_seconds() for one in commands)

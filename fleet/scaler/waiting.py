@@ -47,7 +47,8 @@ def wait_until_ready(scaler: Scaler, pool: str, seconds: float) -> Plan:
     waits = _Waits(scaler, seconds)
     while True:
         plan = _observed(scaler, pool)
-        if plan.ready == plan.desired and plan.launching == 0:
+        # Where groups come and go whole there may be more than desired, for good.
+        if plan.ready >= plan.desired and plan.launching == 0 and plan.is_empty:
             return plan
         if not waits.wait():
             raise WaitTimeout(

@@ -9,6 +9,7 @@ from fleet.domain.adapters import (
     BREAKER,
     CAPACITY_EXCEEDED,
     FULL_FOR,
+    MOST_PRIORITY,
     NATIVE,
     AdapterRecord,
     AdapterStatus,
@@ -18,10 +19,11 @@ from fleet.domain.adapters import (
 )
 from fleet.domain.group import adapter_backoff
 from fleet.domain.jsontext import printable
+from fleet.domain.metrics import number
 from fleet.errors import ConflictError
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
-from fleet.storage.rows import PROCESS, dumps, mapping, process_of, process_values
+from fleet.storage.rows import PROCESS, dumps, process_of, process_values, quantities, whole
 from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = f"""adapter_id, kind, {PROCESS}, epoch, max_worker_groups, workers_per_group, base_capabilities_json,
@@ -45,7 +47,8 @@ _STAND = Statement(
 _BEAT = Statement(
     """UPDATE worker_adapter SET max_worker_groups = :groups, workers_per_group = :workers,
         base_capabilities_json = :capabilities, last_heartbeat = :now, lease_expires_at = :expires,
-        pid = :pid, pid_start_ticks = :pid_start_ticks
+        pid = :pid, pid_start_ticks = :pid_start_ticks,
+        reason = CASE WHEN status = 'active' THEN :trouble ELSE reason END
     WHERE adapter_id = :adapter_id AND epoch = :epoch"""
 )
 _REST = Statement(
@@ -87,9 +90,9 @@ class SqlAdapters:
         """Begin to stand for an id; whoever did so before does no more."""
         return self._database.write(lambda transaction: _stand(transaction, adapter))
 
-    def beat(self, tenure: Tenure, limits: Limits) -> AdapterRecord | None:
+    def beat(self, tenure: Tenure, limits: Limits, trouble: str | None = None) -> AdapterRecord | None:
         """Say that the adapter is there, and what it can take; None when another process stands for the id."""
-        return self._database.write(lambda transaction: _beat(transaction, tenure, limits))
+        return self._database.write(lambda transaction: _beat(transaction, tenure, limits, trouble))
 
     def leave(self, tenure: Tenure) -> bool:
         """Stand for the id no more; False when another process did already."""
@@ -101,9 +104,7 @@ class SqlAdapters:
 
     def pause(self, adapter_id: str, reason: str) -> bool:
         """Order nothing more from an adapter; False when that was so already."""
-        return self._database.write(
-            lambda transaction: set_status(transaction, adapter_id, AdapterStatus.PAUSED, reason), durable=True
-        )
+        return self._database.write(lambda transaction: _pause(transaction, adapter_id, reason), durable=True)
 
     def resume(self, adapter_id: str) -> bool:
         """Order from an adapter again, its failures forgotten; False when nobody kept from it."""
@@ -178,7 +179,7 @@ def _limits(adapter_id: str, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _beat(transaction: Transaction, tenure: Tenure, limits: Limits) -> AdapterRecord | None:
+def _beat(transaction: Transaction, tenure: Tenure, limits: Limits, trouble: str | None) -> AdapterRecord | None:
     known = get(transaction, tenure.adapter_id)
     if known is None:
         return None
@@ -191,6 +192,7 @@ def _beat(transaction: Transaction, tenure: Tenure, limits: Limits) -> AdapterRe
         expires=expires,
         pid=tenure.process.pid,
         pid_start_ticks=tenure.process.start_ticks,
+        trouble=None if trouble is None else printable(trouble, 500),
     )
     return get(transaction, tenure.adapter_id) if renewed else None
 
@@ -220,6 +222,12 @@ def set_status(transaction: Transaction, adapter_id: str, status: AdapterStatus,
     return bool(changed)
 
 
+def _pause(transaction: Transaction, adapter_id: str, reason: str) -> bool:
+    # A host's own adapter can be kept from starting anything before it ever has.
+    know(transaction, adapter_id)
+    return set_status(transaction, adapter_id, AdapterStatus.PAUSED, reason)
+
+
 def know(transaction: Transaction, adapter_id: str) -> None:
     """Make the row of a host's own adapter, for which no process stands, before anything is ordered from it.
 
@@ -240,14 +248,14 @@ def refused(transaction: Transaction, adapter_id: str, error_code: int | None, m
 
     That it has no room is no failure, nor is what the order itself asks for (codes below 500): those are its pool's.
     """
-    row = transaction.record(_GET_LOCKED, adapter_id=adapter_id)
-    if row is None:
+    known = get(transaction, adapter_id, locked=True)
+    if known is None:
         return
     if error_code == CAPACITY_EXCEEDED:
         until = transaction.now + timedelta(seconds=FULL_FOR)
-        transaction.rows(_REFUSED, adapter_id=adapter_id, failures=row["consecutive_failures"], until=until)
+        transaction.rows(_REFUSED, adapter_id=adapter_id, failures=known.consecutive_failures, until=until)
     elif error_code is not None and error_code >= 500:
-        failures = row["consecutive_failures"] + 1
+        failures = known.consecutive_failures + 1
         until = transaction.now + timedelta(seconds=adapter_backoff(failures))
         transaction.rows(_REFUSED, adapter_id=adapter_id, failures=failures, until=until)
         if failures >= BREAKER:
@@ -260,19 +268,19 @@ def _adapter_of(row: Row) -> AdapterRecord:
         adapter_id=row["adapter_id"],
         kind=row["kind"],
         process=process_of(row),
-        epoch=row["epoch"],
+        epoch=whole(row["epoch"]) or 0,
         limits=Limits(
-            row["max_worker_groups"],
-            row["workers_per_group"],
-            mapping(row["base_capabilities_json"]),
+            whole(row["max_worker_groups"]),
+            whole(row["workers_per_group"], least=1),
+            quantities(row["base_capabilities_json"]),
         ),
         resizes=row["resizes"] is None or bool(row["resizes"]),
-        priority=row["priority"],
+        priority=whole(row["priority"], least=-MOST_PRIORITY) or 0,
         last_heartbeat=as_time(row["last_heartbeat"]),
-        lease_seconds=row["lease_seconds"] or 0.0,
+        lease_seconds=number(row["lease_seconds"]) or 0.0,
         lease_expires_at=as_time(row["lease_expires_at"]),
         status=AdapterStatus(row["status"]),
         reason=row["reason"],
         backoff_until=as_time(row["backoff_until"]),
-        consecutive_failures=row["consecutive_failures"],
+        consecutive_failures=whole(row["consecutive_failures"]) or 0,
     )

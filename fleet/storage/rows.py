@@ -17,12 +17,16 @@ from fleet.domain.group import (
 )
 from fleet.domain.jsontext import printable
 from fleet.domain.lanes import Lane, prefers_of, requires_of
-from fleet.domain.liveness import Gap, ProcessIdentity
+from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
+from fleet.domain.metrics import number
 from fleet.domain.task import TaskRecord, TaskStatus
 from fleet.domain.worker import WorkerRecord, WorkerStatus
 from fleet.storage.sql import Row, as_time, time_of
 
 PROCESS = "host, boot_id, pid_namespace, pid, pid_start_ticks"
+
+
+_MOST = 2**53
 
 
 def loads(text: str | None) -> Any:
@@ -67,6 +71,18 @@ def process_from_json(text: str | None) -> ProcessIdentity | None:
     if not isinstance(value, dict):
         return None
     return process_of({key: value.get(key) for key in ("host", "boot_id", "pid_namespace", "pid", "pid_start_ticks")})
+
+
+def whole(value: Any, least: int = 0) -> int | None:
+    """Return a whole number of a column that strangers may have written, None for NULL and for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _MOST or value % 1:
+        return None
+    return int(value)
+
+
+def quantities(text: str | None) -> dict[str, float]:
+    """Return quantities by name in the object of a JSON column, without what is none."""
+    return {name: much for name, value in mapping(text).items() if (much := number(value)) is not None}
 
 
 def mapping(text: str | None) -> dict[str, Any]:
@@ -138,7 +154,7 @@ def group_of(row: Row) -> GroupRecord:
         pool=row["pool"],
         adapter_id=row["adapter_id"],
         capabilities=mapping(row["capabilities_json"]),
-        target_size=row["target_size"],
+        target_size=whole(row["target_size"]) or 0,
         status=GroupStatus(row["status"]),
         launch_token=row["launch_token"],
         process=process_of(row),
@@ -147,7 +163,7 @@ def group_of(row: Row) -> GroupRecord:
         boot_deadline_at=as_time(row["boot_deadline_at"]),
         last_heartbeat=as_time(row["last_heartbeat"]),
         lease_expires_at=as_time(row["lease_expires_at"]),
-        lease_seconds=row["lease_seconds"],
+        lease_seconds=number(row["lease_seconds"]) or DEFAULT_LEASE,
         exit_code=row["exit_code"],
         error=row["error"],
         log_path=row["log_path"],

@@ -52,7 +52,7 @@ def test_no_token_is_no_header() -> None:
     [
         pytest.param(replying(429, {"error": "Capacity exceeded"}), 429, False, "Capacity exceeded", id="full"),
         pytest.param(replying(404, {"error": "not found"}), 404, False, "not found", id="unknown"),
-        pytest.param(replying(401, b"<html>no\x1b[31m\nway</html>"), 401, False, "no [31m way", id="html"),
+        pytest.param(replying(401, b"<html>no\x1b[31m\nway</html>"), 503, False, "no [31m way", id="html"),
         pytest.param(replying(500, {"error": "broken"}), 500, True, "broken", id="broken"),
         pytest.param(replying(503, b""), 503, True, "no reason", id="away"),
         pytest.param(replying(408, {}), 408, True, "status 408", id="late"),

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from fleet.adapters import Launch
+from fleet.adapters.pulse import LONGEST_ACT, Pulse
 from fleet.adapters.standing import StandingAdapter, Terms
-from fleet.clock import ManualClock
+from fleet.clock import ManualClock, SystemClock
 from fleet.domain.adapters import Limits, NewAdapter, Tenure
 from fleet.domain.group import CommandStatus, GroupRecord, GroupStatus, Template
-from fleet.storage.interfaces import Storage
+from fleet.errors import ConflictError
+from fleet.storage.interfaces import ProvenDead, Storage
+from fleet.storage.times import stamp
 from tests.adapters.ordering import requested
 from tests.databases import opened
+from tests.processes.running import wait_until
 from tests.scaler.world import ADAPTER, PlayedAdapter
 from tests.storage import plans
-from tests.storage.samples import dead, execute, nobody, process
+from tests.storage.samples import dead, everybody, execute, nobody, process
 
 DAY = 86_400.0
 TEMPLATE = Template("/usr/bin/python3", "/srv/app", {})
@@ -37,10 +43,17 @@ def store(clock: ManualClock) -> Iterator[Storage]:
     storage.close()
 
 
-def run_once(store: Storage, place: PlayedAdapter, clock: ManualClock) -> int:
+def run_once(store: Storage, place: PlayedAdapter, clock: ManualClock, proven_dead: ProvenDead = nobody) -> int:
     """Let an adapter process begin, do what is ordered, and go; return how many commands it carried out."""
     adapter = StandingAdapter(
-        store, place, Terms(once=True), lambda pool: TEMPLATE, lambda: False, lambda *_: None, clock, proven_dead=nobody
+        store,
+        place,
+        Terms(once=True),
+        lambda pool: TEMPLATE,
+        lambda: False,
+        lambda *_: None,
+        clock,
+        proven_dead=proven_dead,
     )
     return adapter.run()
 
@@ -123,7 +136,7 @@ def test_a_connection_that_is_lost_in_the_middle_doubles_nothing(store: Storage,
     with pytest.raises(ConnectionError, match="the connection was lost"):
         run_once(store, place, clock)
     assert statuses(store) == [CommandStatus.TAKEN]
-    assert run_once(store, place, clock) == 1
+    assert run_once(store, place, clock, everybody) == 1
     assert (len(place.started), statuses(store)) == (1, [CommandStatus.SUCCEEDED])
     assert plans.group(store, group.group_id).process == place.left[group.group_id].process
 
@@ -170,3 +183,92 @@ def test_nobody_acts_for_another_adapter(store: Storage) -> None:
         process(9),
         False,
     )
+
+
+def test_one_that_goes_again_puts_nobody_out_of_its_place(store: Storage, clock: ManualClock) -> None:
+    """A run from time to time under the id of a process that is there to stay is refused, and changes nothing; after
+    another such run, and once that process is gone, it is not."""
+    assert run_once(store, PlayedAdapter(), clock) == 0
+    stand(store, ADAPTER, 7)
+    before = store.adapters.get(ADAPTER)
+    with pytest.raises(ConflictError, match=f"pid 7 on host-a stands for adapter {ADAPTER}: leave out --once"):
+        run_once(store, PlayedAdapter(), clock)
+    assert store.adapters.get(ADAPTER) == before
+    assert run_once(store, PlayedAdapter(), clock, dead(7)) == 0
+    assert run_once(store, PlayedAdapter(), clock) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", ["{}", "[]", "null", '{"group_id": "nope"}', '{"group_id": "\\ud800"}', '{"group_id": 7}']
+)
+@pytest.mark.parametrize("kind", ["start_worker_group", "shutdown_worker_group"])
+def test_orders_about_no_group_are_refused(store: Storage, clock: ManualClock, kind: str, arguments: str) -> None:
+    """What a stranger orders about a group that there is not, or that no group can be called, fails with 404, and what
+    was ordered beside it is carried out."""
+    execute(
+        store,
+        "INSERT INTO adapter_command (adapter_id, pool, kind, arguments_json, status, created_at, expires_at) "
+        "SELECT :adapter, 'default', :kind, :arguments, 'pending', :at, :until",
+        adapter=ADAPTER,
+        kind=kind,
+        arguments=arguments,
+        at=stamp(store.now()),
+        until=stamp(store.now() + timedelta(hours=1)),
+    )
+    requested(store, ADAPTER)
+    assert run_once(store, PlayedAdapter(), clock) == 2
+    assert statuses(store) == [CommandStatus.FAILED, CommandStatus.SUCCEEDED]
+    assert store.control.commands()[-1].error_code == 404
+
+
+class Broken:
+    """The heartbeats of a database in which something is wrong for a while."""
+
+    def __init__(self, store: Storage) -> None:
+        self.adapters, self.beats = self, 0
+        self._beat = store.adapters.beat
+
+    def beat(self, *given: Any) -> Any:
+        """Fail as an odd row makes it fail; from the third time on, beat."""
+        self.beats += 1
+        if self.beats < 3:
+            raise TypeError("unsupported operand")
+        return self._beat(*given)
+
+
+def test_a_heartbeat_that_fails_is_not_the_last(store: Storage) -> None:
+    """Whatever makes a heartbeat fail, the next one is sent."""
+    tenure = stand(store, ADAPTER, 7)
+    broken = Broken(store)
+    with Pulse(broken, tenure, 0.01, SystemClock()) as pulse:  # type: ignore[arg-type]
+        pulse.gets_on(replace(PlayedAdapter().info(), problem="no answer"))
+        wait_until(lambda: (store.adapters.get(ADAPTER) or tenure).reason == "no answer", "it beats again")  # type: ignore[union-attr]
+    assert not pulse.is_replaced
+    assert broken.beats >= 3
+
+
+class Read(ManualClock):
+    """A clock that stands still and counts how often it is read."""
+
+    reads = 0
+
+    def boottime(self) -> float:
+        """Return the time."""
+        self.reads += 1
+        return super().boottime()
+
+
+def test_one_that_hangs_beats_no_more(store: Storage) -> None:
+    """An adapter that has not got on for minutes is left to be taken for lost, until it gets on again."""
+    broken, clock = Broken(store), Read()
+    with Pulse(broken, stand(store, ADAPTER, 7), 0.01, clock) as pulse:  # type: ignore[arg-type]
+        pulse.gets_on(PlayedAdapter().info())
+        wait_until(lambda: broken.beats, "it beats")
+        clock.advance(LONGEST_ACT)
+        began = clock.reads
+        wait_until(lambda: clock.reads > began + 1, "the last beat is over")
+        sent, began = broken.beats, clock.reads
+        wait_until(lambda: clock.reads > began + 3, "it was time for several")
+        assert broken.beats == sent
+        pulse.gets_on(PlayedAdapter().info())
+        wait_until(lambda: broken.beats > sent, "it beats again")

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from tests.adapters.places import TOKEN, start_service
 from tests.adapters.rogue import Rogue, replying, silent
 from tests.processes.harness import Site
 from tests.processes.running import Running
@@ -192,8 +193,59 @@ def test_nothing_is_ordered_from_a_paused_adapter(site: Site) -> None:
     assert unknown.text == "error: adapter nowhere: there is none (fleet adapters shows what there is)\n"
 
 
+def test_an_adapter_ends_with_its_database(site: Site) -> None:
+    """When the database is moved away the adapter ends with 3 and says so; it does not stand for anybody in the new
+    one."""
+    running = adapter(site)
+    wait_standing(site, 1)
+    away = site.directory / "away"
+    away.mkdir()
+    for file in site.database.parent.glob(f"{site.database.name}*"):
+        file.rename(away / file.name)
+    assert running.wait() == 3
+    assert "what was opened there is gone, or another in its place" in running.text
+
+
+def test_waiting_for_whole_groups_ends(site: Site) -> None:
+    """Where workers come by twos, three that were asked for are there when four are."""
+    url = start_service(site).text.strip()
+    words = (
+        "webhook",
+        "--adapter-id=twos",
+        f"--url={url}",
+        "--token-env=PLACE_TOKEN",
+        "--workers-per-group=2",
+        "--priority=1",
+    )
+    running = site.start(
+        "-m", "fleet.cli.adapter", *words, *SHORT, f"--db-path={site.database}", env={"PLACE_TOKEN": TOKEN}
+    )
+    wait_standing(site, 1, "twos")
+    site.scale(3)
+    assert len(site.wait_workers(4)) == 4
+    site.scale(0)
+    site.wait_workers(0)
+    running.signal(signal.SIGTERM)
+    assert running.wait() == 0
+
+
+def test_a_service_that_lets_nobody_in_is_told(site: Site) -> None:
+    """With a wrong token the adapter says why in its row and in the status, and a run for cron ends with 1."""
+    url = start_service(site).text.strip()
+    words = ("webhook", "--adapter-id=shut", f"--url={url}", "--token-env=PLACE_TOKEN", f"--db-path={site.database}")
+    once = site.start("-m", "fleet.cli.adapter", *words, "--once", env={"PLACE_TOKEN": "wrong"})
+    assert once.wait() == 1
+    assert once.text.splitlines()[-1].startswith("error: adapter shut: the place cannot be asked: http://127.0.0.1:")
+    running = site.start("-m", "fleet.cli.adapter", *words, *SHORT, env={"PLACE_TOKEN": "wrong"})
+    told = "SELECT reason FROM worker_adapter WHERE reason LIKE '%status 401: who are you?'"
+    site.wait_until(lambda: site.ledger.rows(told), "its row says why")
+    assert "note: adapter shut cannot ask its place: http://127.0.0.1:" in fleet(site, "status").text
+    running.signal(signal.SIGTERM)
+    assert running.wait() == 0
+
+
 def test_wrong_usage_is_one_line(site: Site) -> None:
-    """A kind that there is not, or a lease of less than three heartbeats, ends with 2 and one line; nothing stands."""
+    """What cannot be meant ends with 2 and one line, and nothing stands."""
     for words, line in (
         (
             ["carrier-pigeon", "--adapter-id=a"],
@@ -202,6 +254,19 @@ def test_wrong_usage_is_one_line(site: Site) -> None:
         (
             ["native", "--adapter-id=a", "--heartbeat-interval=2", "--lease=5", f"--db-path={site.database}"],
             "error: --lease 5s: give at least three heartbeats (6s)",
+        ),
+        (
+            ["native", "--adapter-id=a", "--lease=0", f"--db-path={site.database}"],
+            "error: --lease 0s: give at least three heartbeats (15s)",
+        ),
+        (
+            ["native", "--adapter-id=a", "--heartbeat-interval=0", f"--db-path={site.database}"],
+            "error: --heartbeat-interval 0s: give 0.1s or more",
+        ),
+        (
+            ["native", "--adapter-id=a", f"--priority={10**19}", f"--db-path={site.database}"],
+            "error: invalid value for '--priority': Input should be less than or equal to 1000000 "
+            "(see fleet-adapter native --help)",
         ),
     ):
         refused = site.start("-m", "fleet.cli.adapter", *words)

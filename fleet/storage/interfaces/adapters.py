@@ -17,8 +17,17 @@ class Adapters(Protocol):
             ConflictError: the id is that of an adapter of another kind.
         """
 
-    def beat(self, tenure: Tenure, limits: Limits) -> AdapterRecord | None:
-        """Say that the adapter is there, and what it can take; None when another process stands for the id."""
+    def beat(self, tenure: Tenure, limits: Limits, trouble: str | None = None) -> AdapterRecord | None:
+        """Say that the adapter is there, and what it can take.
+
+        Args:
+            tenure: who says it.
+            limits: what its place can take.
+            trouble: why its place cannot be asked at present; the row's reason, unless somebody has paused it.
+
+        Returns:
+            The row; None when another process stands for the id.
+        """
 
     def leave(self, tenure: Tenure) -> bool:
         """Stand for the id no more, with an event; False when another process did already."""

@@ -19,10 +19,12 @@ from fleet.domain.adapters import (
 )
 from fleet.domain.group import BOOT_DEADLINE, CommandKind, CommandRecord, CommandStatus, GroupStatus
 from fleet.domain.liveness import Gap
+from fleet.domain.plan import StartGroup, decide
+from fleet.domain.snapshot import PoolSettings
 from fleet.errors import ConflictError
 from fleet.storage.interfaces import Storage
 from tests.ageing import age
-from tests.storage.plans import ADAPTER, applied, begin, group, starting
+from tests.storage.plans import ADAPTER, applied, begin, group, plan, starting
 from tests.storage.samples import dead, execute, nobody, process
 
 LIMITS = Limits(4, 2, {"gpu": 1})
@@ -317,3 +319,51 @@ def test_want_of_room_keeps_only_what_wanted_room(store: Storage) -> None:
     applied(store, starting(1), current)
     [other] = store.control.take_commands(ADAPTER, None, process(8), dead(8), tenure)
     assert other.command_id != command.command_id
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("workers_per_group", 0),
+        ("workers_per_group", -3),
+        ("workers_per_group", 1.5),
+        ("workers_per_group", "many"),
+        ("max_worker_groups", "x"),
+        ("priority", "high"),
+        ("consecutive_failures", "x"),
+        ("lease_seconds", "l"),
+        ("base_capabilities_json", '{"gpu": "x", "mem": 2}'),
+    ],
+)
+def test_nonsense_in_an_adapters_row_is_no_limit(memory: Storage, column: str, value: object) -> None:
+    """What a stranger wrote where a number belongs counts as not said: passes decide and refusals are counted."""
+    current = begin(memory)
+    memory.adapters.stand(adapter("cloud", kind="webhook"))
+    execute(memory, f"UPDATE worker_adapter SET {column} = :value", value=value)
+    row = known(memory, "cloud")
+    assert (row.limits.workers_per_group or 1) >= 1
+    assert isinstance(row.priority, int)
+    settings = PoolSettings("fixed", {"target_workers": 5}, 1)
+    seen = memory.control.snapshot("default", settings, ADAPTER, nobody)
+    assert sum(start.size for start in decide(seen).starts) >= 5
+    applied(memory, plan(starts=(StartGroup("cloud", 1),)), current)
+
+
+@pytest.mark.parametrize("column", ["target_size", "lease_seconds"])
+def test_nonsense_in_a_groups_row_stops_no_pass(memory: Storage, column: str) -> None:
+    """A group whose size or lease a stranger wrote as a word counts for nobody, and is written off in its time."""
+    current = begin(memory)
+    applied(memory, starting(2), current)
+    execute(memory, f"UPDATE worker_group SET {column} = 'x'")
+    seen = memory.control.snapshot("default", PoolSettings("fixed", {"target_workers": 5}, 1), ADAPTER, nobody)
+    assert sum(start.size for start in decide(seen).starts) == (5 if column == "target_size" else 3)
+    age(memory, BOOT_DEADLINE + 1)
+    memory.control.expire(None, nobody)
+    assert [one.status for one in memory.control.groups()] == [GroupStatus.FAILED]
+
+
+def test_a_hosts_own_adapter_can_be_paused_before_it_has_started_anything(store: Storage) -> None:
+    """Who wants no workers on a host pauses its adapter beforehand; what is no host's adapter must be there first."""
+    assert store.adapters.pause("native:host-b", "a small machine")
+    assert known(store, "native:host-b").status is AdapterStatus.PAUSED
+    assert not store.adapters.pause("cloud", "what cloud?")
