@@ -39,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checks = [check for outcome in outcomes for check in outcome.checks]
     output = given.output or (RESULTS if scale.name == "full" and not given.measures else None)
     if output:
+        figures = [figure for outcome in outcomes for figure in outcome.figures]
         tables = [machine.table(scale.name, load), goals.table(checks)]
+        tables += [goals.beside(figures)] if figures else []
         tables += [table for outcome in outcomes for table in outcome.tables]
         bars = {name: series for outcome in outcomes for name, series in outcome.bars.items()}
         write(output, tables, bars)
@@ -61,6 +63,8 @@ def _outcomes(names: Sequence[str], scale: Scale, peers: Sequence[Peer]) -> tupl
         found.append(outcome)
         print("\n".join(map(markdown, outcome.tables)))
         print("".join(f"{goals.verdict(check)}\n" for check in outcome.checks))
+        if outcome.figures:
+            print(markdown(goals.beside(outcome.figures)))
         print(f"({name}: {time.monotonic() - began:.0f} s)\n", flush=True)
     return found, failed
 

@@ -20,8 +20,8 @@ class Run:
     """One run of a contestant that did every task exactly once.
 
     Attributes:
-        rate: tasks per second, from the first execution to the last.
-        shares: how many of the first half of the tasks each worker did.
+        rate: tasks per second, from the start of the first execution to the start of the last.
+        shares: how many each worker did of the half of the tasks that were begun first.
         bytes_per_task: by how much the database file grew for each task that was enqueued and done.
     """
 

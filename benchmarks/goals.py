@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.outcome import Check, Table, number
+from benchmarks.outcome import Check, Figure, Table, number
 
 TEXTS = {
     1: "No-op end to end, default settings, 4 workers: at least 15x huey, 10x litequeue, 80x flatmachines "
@@ -38,6 +38,12 @@ def table(checks: Iterable[Check]) -> Table:
     )
     note = "\n".join(f"{goal}. {text}" for goal, text in TEXTS.items())
     return Table("Goals", ("goal", "figure", "measured", "wanted", "met"), rows, note)
+
+
+def beside(figures: Iterable[Figure]) -> Table:
+    """Return the figures that no goal is about."""
+    rows = tuple((figure.what, f"{number(figure.value)}{figure.unit}") for figure in figures)
+    return Table("Beside the goals", ("figure", "measured"), rows)
 
 
 def _figure(check: Check) -> str:

@@ -41,7 +41,7 @@ BOUNDS: Bounds = {
     (STRICT, F1S): 5.7,
     (MANY, ROW_BY_ROW): 0.8,
     (ONE, INSERT): 3.0,
-    (HELP, IMPORTS): 1.0,
+    (HELP, IMPORTS): 0.9,
     (STATUS, IMPORTS): 1.5,
 }
 """The most that one may take of another's time."""

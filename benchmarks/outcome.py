@@ -51,6 +51,21 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """One figure that no goal is about.
+
+    Attributes:
+        what: what it is.
+        value: the figure.
+        unit: its unit.
+    """
+
+    what: str
+    value: float
+    unit: str = "x"
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one measure found.
 
@@ -58,11 +73,13 @@ class Outcome:
         tables: to read.
         checks: of the goals.
         bars: no-op tasks per second by contestant, for the plot.
+        figures: that no goal is about, and that are worth a line beside them.
     """
 
     tables: tuple[Table, ...]
     checks: tuple[Check, ...] = ()
     bars: dict[str, Series] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
 
 
 def number(value: float) -> str:

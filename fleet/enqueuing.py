@@ -158,6 +158,11 @@ class Refs:
     def __init__(self) -> None:
         self._ids: dict[str, int | None] = {}
 
+    @property
+    def has_names(self) -> bool:
+        """Whether a task that is enqueued has a name."""
+        return any(task_id is not None for task_id in self._ids.values())
+
     def admit(self, task: NewTask) -> NewTask:
         """Return the next task of the input, with the ids of those of its parents that are enqueued already.
 

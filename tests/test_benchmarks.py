@@ -45,6 +45,8 @@ CHECKS = {
     "layers": 0,
 }
 """How many figures of goals each measure has when there are no peers."""
+FIGURES = ("latency", "heartbeats")
+"""Measures with figures that no goal is about; others have some for more workers than a short run has."""
 VERDICT = re.compile(
     r"^goal (\d): (.+): (-?[\d.,]+)(?: ?\S+)? \([<>]= [\d.,]+(?: ?\S+)?\): (met|NOT MET)$", re.MULTILINE
 )
@@ -70,6 +72,7 @@ def test_every_measure_runs_without_peers(measure: str, tmp_path: Path) -> None:
     assert "Warning" not in done.stderr
     verdicts = VERDICT.findall(done.stdout)
     assert len(verdicts) == CHECKS[measure], done.stdout
+    assert ("## Beside the goals" in done.stdout) is (measure in FIGURES)
     written = report.read_text()
     for table in re.findall(r"^## .+$", done.stdout, re.MULTILINE):
         assert table in written
@@ -126,18 +129,21 @@ def test_a_lost_or_repeated_task_makes_a_run_invalid() -> None:
 
 
 def test_the_rows_of_fleet_are_checked(tmp_path: Path) -> None:
-    """A task that is not done, or done without a result, makes a run of Fleet invalid."""
+    """A task that is not done, or done without a result, makes a run of Fleet invalid; its rate and shares are of the
+    starts of executions, whenever they were claimed or recorded."""
     database = tmp_path / "fleet.db"
     ours.created(database)
     ours.fill(database, 2, 0.0)
     done = "UPDATE work_queue SET status = 'done', attempt = 1, result_json = 'true', "
-    done += "claimed_at = '2026-01-01T00:00:0' || id || '.000Z', finished_at = '2026-01-01T00:00:0' || id || '.500Z' "
+    done += "claimed_at = '2026-01-01T00:00:00.000Z', finished_at = '2026-01-01T00:00:30.000Z', "
+    done += "started_at = '2026-01-01T00:00:0' || id || '.000Z', worker = 'w-' || id "
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute(done + "WHERE id = 1")
         with pytest.raises(Invalid, match="1 of 2 tasks done"):
             ours.check(database, 2)
         connection.execute(done + "WHERE id = 2")
-        assert ours.check(database, 2) == pytest.approx(2 / 1.5)
+        assert ours.check(database, 2) == pytest.approx(2 / 1.0)
+        assert ours.shares(database, 2, 2) == (1, 0)
         connection.execute("UPDATE work_queue SET result_json = NULL WHERE id = 2")
         with pytest.raises(Invalid, match="with 1 results"):
             ours.check(database, 2)

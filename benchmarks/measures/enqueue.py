@@ -15,7 +15,7 @@ from benchmarks import ours
 from benchmarks.compare import Series, in_turns, percentile
 from benchmarks.contestants import Enqueue, count
 from benchmarks.floors import BARE_INSERT, BARE_SCHEMA
-from benchmarks.outcome import Check, Outcome, Table, number, span
+from benchmarks.outcome import Check, Figure, Outcome, Table, number, span
 from benchmarks.peers.base import Peer
 from benchmarks.processes import Invalid, elapsed, folder, running, wait_for
 from benchmarks.scale import Scale
@@ -42,7 +42,11 @@ Measured: TypeAlias = Callable[[Callable[[], object]], float]
 def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     """Measure all three."""
     bulk, single, beside = _bulk(scale, peers), _single(scale, peers), _beside(scale)
-    return Outcome((*bulk.tables, *single.tables, *beside.tables), (*bulk.checks, *single.checks, *beside.checks))
+    return Outcome(
+        (*bulk.tables, *single.tables, *beside.tables),
+        (*bulk.checks, *single.checks, *beside.checks),
+        figures=beside.figures,
+    )
 
 
 def _bulk(scale: Scale, peers: Sequence[Peer]) -> Outcome:
@@ -208,22 +212,30 @@ def _one_by_one(way: Callable[[Path], AbstractContextManager[Enqueue]], singles:
 
 
 def _beside(scale: Scale) -> Outcome:
-    rows, checks = [], []
+    rows, checks, figures = [], [], []
     for one, prefetch in ((ours.DEFAULT, "auto"), (ours.STRICT, "1")):
-        waits: list[float] = []
-        for _ in range(scale.few):
-            with folder() as place:
-                waits += beside_busy(place, scale.beside, max(2_000, scale.tasks // 4), scale.compared, prefetch)
-        p50, p99 = percentile(waits, 0.5), percentile(waits, 0.99)
-        rows.append((one.name, str(len(waits)), number(p50), number(p99), number(max(waits))))
-        checks.append(Check(2, f"enqueuer beside a busy fleet, {one.name}, p99", p99, 50.0, at_least=False, unit=" ms"))
-    note = (
-        f"One durable enqueue every {PAUSE * 1e3:g} ms while {scale.compared} workers do no-op tasks without a pause."
-    )
-    table = Table(
-        "Enqueueing beside a busy fleet", ("fleet", "enqueues", "p50 ms", "p99 ms", "max ms"), tuple(rows), note
-    )
-    return Outcome((table,), tuple(checks))
+        for workers in sorted({scale.compared, max(scale.workers)}):
+            waits = _beside_so_many(scale, workers, prefetch)
+            p50, p99 = percentile(waits, 0.5), percentile(waits, 0.99)
+            rows.append((one.name, str(workers), str(len(waits)), number(p50), number(p99), number(max(waits))))
+            if workers == scale.compared:
+                what = f"enqueuer beside a busy fleet, {one.name}, p99"
+                checks.append(Check(2, what, p99, 50.0, at_least=False, unit=" ms"))
+            else:
+                figures.append(Figure(f"enqueuer beside {workers} busy workers, {one.name}, p99", p99, " ms"))
+    note = f"One durable enqueue every {PAUSE * 1e3:g} ms while so many workers do no-op tasks without a pause."
+    columns = ("fleet", "workers", "enqueues", "p50 ms", "p99 ms", "max ms")
+    table = Table("Enqueueing beside a busy fleet", columns, tuple(rows), note)
+    return Outcome((table,), tuple(checks), figures=tuple(figures))
+
+
+def _beside_so_many(scale: Scale, workers: int, prefetch: str) -> list[float]:
+    """Return the milliseconds of enqueues beside so many busy workers, of several runs."""
+    waits: list[float] = []
+    for _ in range(scale.few):
+        with folder() as place:
+            waits += beside_busy(place, scale.beside, max(2_000, scale.tasks // 4), workers, prefetch)
+    return waits
 
 
 def beside_busy(place: Path, times: int, supply: int, workers: int, prefetch: str) -> list[float]:
@@ -231,12 +243,13 @@ def beside_busy(place: Path, times: int, supply: int, workers: int, prefetch: st
     database = place / "fleet.db"
     ours.created(database)
     ours.fill(database, supply, 0.0)
-    enqueued, waits = supply, []
+    enqueued, waits = supply + 1, []
     with (
         closing(Fleet(database)) as app,
         running(ours.worker_group(database, "--processes", str(workers), "--prefetch", prefetch)),
     ):
         wait_for(lambda: count(database, "SELECT count(*) FROM work_queue WHERE status = 'done'") > 0, "the first task")
+        app.enqueue("work")  # the first one of a process opens the database, too
         for _ in range(times):
             if count(database, WAITING) < supply / 2:
                 enqueued += len(app.enqueue_many("work", [{}] * supply))

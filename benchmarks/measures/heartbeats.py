@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import registry
 from benchmarks.compare import Series, in_turns
-from benchmarks.outcome import Check, Outcome, Table, number, span
+from benchmarks.outcome import Check, Figure, Outcome, Table, number, span
 from benchmarks.peers.base import Peer
 from benchmarks.processes import Invalid, elapsed, folder
 from benchmarks.scale import Scale
@@ -46,7 +46,11 @@ def measure(scale: Scale, _peers: Sequence[Peer]) -> Outcome:
         Check(6, f"heartbeats of 1,000 workers at 10 s, groups of {size}", shares[size].median, 2.0, False, " %")
         for size in sizes[:1]
     )
-    return Outcome((Table("Heartbeats", columns, rows, NOTE.format(every=EVERY)),), checks)
+    figures = tuple(
+        Figure(f"heartbeats of 1,000 workers at 10 s, groups of {size}", shares[size].median, " %")
+        for size in sizes[1:]
+    )
+    return Outcome((Table("Heartbeats", columns, rows, NOTE.format(every=EVERY)),), checks, figures=figures)
 
 
 def _registered(database: Path, workers: int) -> Storage:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from benchmarks import idle_fleet
 from benchmarks.compare import percentile
-from benchmarks.outcome import Check, Outcome, Table, number
+from benchmarks.outcome import Check, Figure, Outcome, Table, number
 from benchmarks.peers.base import Peer
 from benchmarks.scale import Scale
 
@@ -39,7 +39,13 @@ def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
     rows = tuple((name, kind, str(len(values)), *_figures(values)) for (name, kind), values in found.items())
     columns = ("who", "tasks", "n", "p50 ms", "p99 ms", "max ms")
     title = f"Latency on an idle fleet of {workers}"
-    return Outcome((Table(title, columns, rows, NOTE.format(workers=workers)),), tuple(_checks(found)))
+    polled = found["Fleet without inotify", "burst"]
+    figures = tuple(
+        Figure(f"latency, Fleet without inotify, burst, p{share * 100:g}", percentile(polled, share), " ms")
+        for share in (0.5, 0.99)
+    )
+    table = Table(title, columns, rows, NOTE.format(workers=workers))
+    return Outcome((table,), tuple(_checks(found)), figures=figures)
 
 
 def _figures(values: list[float]) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from benchmarks.compare import Series, in_turns
 from benchmarks.contestants import Contestant, Run, tasks_of
 from benchmarks.floors import BareFloor, SchemaFloor
 from benchmarks.ours import DEFAULT, STRICT
-from benchmarks.outcome import Check, Outcome, Table, number, span
+from benchmarks.outcome import Check, Figure, Outcome, Table, number, span
 from benchmarks.peers.base import Peer
 from benchmarks.processes import folder
 from benchmarks.scale import Scale
@@ -17,9 +17,11 @@ from benchmarks.scale import Scale
 F1, F1S = BareFloor(), SchemaFloor()
 FAIR = 2 / 3
 NOTE = (
-    "Tasks per second from the first execution to the last, so that nobody's start counts; every task was waiting "
-    "before. Spread: the slowest worker's part of the first half of the tasks, against the fastest's. Medians of "
-    "{runs} rounds, in each of which all had a turn. That each task was done once was checked in every run."
+    "Tasks per second from the start of the first execution to the start of the last; every task was waiting before. "
+    "So nobody's start counts before its first worker works; Fleet's and huey's further workers are forked meanwhile, "
+    "and everybody else's begin together. Spread: the slowest worker's part of the half of the tasks that were begun "
+    "first, against the fastest's. Medians of {runs} rounds, in each of which all had a turn. That each task was done "
+    "once was checked in every run."
 )
 
 
@@ -47,6 +49,12 @@ def measure(scale: Scale, peers: Sequence[Peer]) -> Outcome:
         tuple(_checks({one.name: rates[at, one.name] for one in contestants}, peers, at))
         + tuple(_fair(one, fairness[at, one.name], at) for one in (DEFAULT, STRICT)),
         {one.name: rates[at, one.name] for one in contestants},
+        tuple(
+            Figure(_spread(one, workers), fairness[workers, one.name].median)
+            for workers in scale.workers
+            if workers > at
+            for one in (DEFAULT, STRICT)
+        ),
     )
 
 
@@ -92,4 +100,8 @@ def _checks(rates: dict[str, Series], peers: Sequence[Peer], workers: int) -> It
 
 
 def _fair(one: Contestant, fairness: Series, workers: int) -> Check:
-    return Check(1, f"no-op, {workers} workers: slowest worker against fastest, {one.name}", fairness.median, FAIR)
+    return Check(1, _spread(one, workers), fairness.median, FAIR)
+
+
+def _spread(one: Contestant, workers: int) -> str:
+    return f"no-op, {workers} workers: slowest worker against fastest, {one.name}"

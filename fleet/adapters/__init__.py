@@ -1,17 +1,21 @@
 """Where worker groups are started and stopped: one module per kind of place, and what carries out their commands."""
 
-from fleet.adapters.base import Adapter, AdapterInfo, Ended, Launch, LaunchFailed
+from fleet.adapters.base import Adapter, AdapterFailed, AdapterInfo, Ended, Launch, LaunchFailed, Standing
 from fleet.adapters.native import NativeAdapter, native_id
 from fleet.adapters.runner import Outcome, note_ended, run_commands
+from fleet.domain.adapters import Limits
 
 __all__ = [
     "Adapter",
+    "AdapterFailed",
     "AdapterInfo",
     "Ended",
     "Launch",
     "LaunchFailed",
+    "Limits",
     "NativeAdapter",
     "Outcome",
+    "Standing",
     "native_id",
     "note_ended",
     "run_commands",

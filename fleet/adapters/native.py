@@ -5,26 +5,39 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleet import process
-from fleet.adapters.base import REFUSED, AdapterInfo, Ended, Launch, LaunchFailed
+from fleet.adapters.base import (
+    ADAPTER_VARIABLE,
+    GROUP_VARIABLE,
+    LAUNCH_FAILED,
+    LOG_VARIABLE,
+    NO_CAPACITY,
+    REFUSED,
+    TOKEN_VARIABLE,
+    AdapterInfo,
+    ArgumentsOf,
+    Ended,
+    Launch,
+    LaunchFailed,
+    Standing,
+)
+from fleet.adapters.templates import with_capabilities
 from fleet.config import DATABASE_VARIABLE, Location
+from fleet.domain.adapters import Limits
 from fleet.domain.group import GroupRecord, Template
+from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import UsageError
 from fleet.logs import log_directory, log_path, open_log
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
-GROUP_VARIABLE = "FLEET_GROUP_ID"
-TOKEN_VARIABLE = "FLEET_LAUNCH_TOKEN"
-ADAPTER_VARIABLE = "FLEET_ADAPTER_ID"
-LOG_VARIABLE = "FLEET_LOG_PATH"
 
-ArgumentsOf = Callable[[dict[str, Any]], list[str]]
+_OF_THE_TEMPLATE = (FileNotFoundError, PermissionError, NotADirectoryError, ValueError)
 
 
 def native_id(host: str | None = None) -> str:
@@ -40,7 +53,12 @@ class NativeAdapter:
     """
 
     def __init__(
-        self, location: Location, arguments_of: ArgumentsOf, environment: Mapping[str, str] | None = None
+        self,
+        location: Location,
+        arguments_of: ArgumentsOf,
+        environment: Mapping[str, str] | None = None,
+        adapter_id: str | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -48,48 +66,44 @@ class NativeAdapter:
             location: the database that workers are to use.
             arguments_of: turns a template's options into arguments of `fleet-worker`.
             environment: what workers inherit; defaults to this process's.
+            adapter_id: defaults to this host's.
+            limits: what this host can take; defaults to no limit.
         """
+        self._id = native_id() if adapter_id is None else adapter_id
+        self._limits = limits or Limits()
         self._location = location
         self._arguments_of = arguments_of
         self._environment = os.environ if environment is None else environment
         self._children: dict[str, Popen[bytes]] = {}
+        self._launches: dict[str, Launch] = {}
 
     def info(self) -> AdapterInfo:
         """Return which adapter it is."""
-        return AdapterInfo(native_id(), "native", process.host_name())
+        return AdapterInfo(self._id, "native", process.host_name(), self._limits, resizes=True, lists=True)
 
     def start_group(self, group: GroupRecord, template: Template) -> Launch:
         """Start `fleet-worker` for the group; raise LaunchFailed when the system refuses."""
-        # Imported here because most passes start nobody.
-        from subprocess import DEVNULL, Popen
-
+        if group.group_id in self._launches:
+            return self._launches[group.group_id]
         arguments = self._arguments(group, template)
+        self._check_capacity()
         if not os.path.isdir(template.cwd):
-            raise LaunchFailed(f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone")
+            gone = f"NotADirectoryError: the working directory {template.cwd} of pool {group.pool} is gone"
+            raise LaunchFailed(gone, REFUSED)
         log = self._log_path(group)
-        _hear_of_children()
-        descriptor = _open(log)
-        try:
-            child = Popen(
-                arguments,
-                cwd=template.cwd,
-                env=self._variables(group, log),
-                stdin=DEVNULL,
-                stdout=descriptor,
-                stderr=descriptor,
-                start_new_session=True,
-                close_fds=True,
-            )
-        except (OSError, ValueError) as error:
-            raise LaunchFailed(f"{type(error).__name__}: {error} (starting {template.python})") from error
-        finally:
-            os.close(descriptor)
+        child = _spawned(arguments, template.cwd, self._variables(group, log), log)
         self._children[group.group_id] = child
-        return Launch(process.identify(child.pid), str(log))
+        self._launches[group.group_id] = Launch(process.identify(child.pid), str(log))
+        return self._launches[group.group_id]
+
+    def _check_capacity(self) -> None:
+        most = self._limits.max_worker_groups
+        if most is not None and len(self.list_groups()) >= most:
+            raise LaunchFailed(f"adapter {self._id} has its {most} groups", NO_CAPACITY)
 
     def _arguments(self, group: GroupRecord, template: Template) -> list[str]:
         try:
-            options = self._arguments_of(dict(template.options))
+            options = self._arguments_of(with_capabilities(template.options, self._limits.base_capabilities))
         except UsageError as error:
             raise LaunchFailed(f"the template of pool {group.pool} makes no sense: {error}", REFUSED) from error
         return [
@@ -109,7 +123,7 @@ class NativeAdapter:
             DATABASE_VARIABLE: self._location.url,
             GROUP_VARIABLE: group.group_id,
             TOKEN_VARIABLE: group.launch_token,
-            ADAPTER_VARIABLE: native_id(),
+            ADAPTER_VARIABLE: self._id,
             LOG_VARIABLE: str(log),
         }
 
@@ -118,25 +132,72 @@ class NativeAdapter:
 
     def find_group(self, group: GroupRecord) -> Launch | None:
         """Return the process that carries the group's token, started by a predecessor that crashed."""
-        found = process.find_by_environment(TOKEN_VARIABLE, group.launch_token)
-        return None if found is None else Launch(found, str(self._log_path(group)))
+        supervisor = self._supervisor(group)
+        return None if supervisor is None else Launch(supervisor, str(self._log_path(group)))
+
+    def resize_group(self, group: GroupRecord) -> bool:
+        """Return whether the group is here: its supervisor reads its size from its row."""
+        return self._supervisor(group) is not None
 
     def stop_group(self, group: GroupRecord) -> bool:
-        """Send SIGTERM to a launch that has made no contact."""
-        launch = self.find_group(group)
-        return launch is not None and process.send_signal(launch.process, signal.SIGTERM)
+        """Send SIGTERM to the group's supervisor."""
+        supervisor = self._supervisor(group)
+        return supervisor is not None and process.send_signal(supervisor, signal.SIGTERM)
 
-    def list_groups(self) -> tuple[str, ...]:
-        """Return ids of the groups that this process started and still watches."""
-        return tuple(self._children)
+    def _supervisor(self, group: GroupRecord) -> ProcessIdentity | None:
+        return process.find_by_environment(TOKEN_VARIABLE, group.launch_token)
+
+    def list_groups(self) -> tuple[Standing, ...]:
+        """Return the groups of this adapter among this host's processes, whichever process started them."""
+        seen = process.sightings().values()
+        found: dict[str, Standing] = {}
+        # The first process of a group is its supervisor: its children carry the same variables.
+        for each in sorted(seen, key=lambda sighting: (sighting.start_ticks, sighting.pid), reverse=True):
+            if each.pid == each.session and (group := self._standing(each.pid)):
+                found[group.launch_token] = group
+        return tuple(found.values())
+
+    def _standing(self, pid: int) -> Standing | None:
+        own = {ADAPTER_VARIABLE: self._id, DATABASE_VARIABLE: self._location.url}
+        if any(process.variable_of(pid, name) != value for name, value in own.items()):
+            return None
+        group_id, token = (process.variable_of(pid, name) for name in (GROUP_VARIABLE, TOKEN_VARIABLE))
+        if group_id is None or token is None:
+            return None
+        return Standing(group_id, token, Launch(process.identify(pid), process.variable_of(pid, LOG_VARIABLE)))
 
     def ended_groups(self) -> tuple[Ended, ...]:
         """Reap children that ended; return their exit codes."""
         codes = {group_id: child.poll() for group_id, child in self._children.items()}
         for group_id, code in codes.items():
             if code is not None:
-                del self._children[group_id]
+                del self._children[group_id], self._launches[group_id]
         return tuple(Ended(group_id, code) for group_id, code in codes.items() if code is not None)
+
+
+def _spawned(arguments: list[str], cwd: str, environment: Mapping[str, str], log: Path) -> Popen[bytes]:
+    # Imported here because most passes start nobody.
+    from subprocess import DEVNULL, Popen
+
+    _hear_of_children()
+    descriptor = _open(log)
+    try:
+        return Popen(
+            arguments,
+            cwd=cwd,
+            env=environment,
+            stdin=DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            close_fds=True,
+        )
+    except (OSError, ValueError) as error:
+        # An interpreter that is not there is its pool's matter; that nothing can be started, the host's.
+        code = REFUSED if isinstance(error, _OF_THE_TEMPLATE) else LAUNCH_FAILED
+        raise LaunchFailed(f"{type(error).__name__}: {error} (starting {arguments[0]})", code) from error
+    finally:
+        os.close(descriptor)
 
 
 def _hear_of_children() -> None:

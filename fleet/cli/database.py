@@ -119,11 +119,12 @@ def _megabytes(number: int) -> str:
 @contextmanager
 def _unchecked(location: Location, *, read_only: bool = False) -> Iterator[Database]:
     """Open a database whatever its schema is; never make one."""
+    from fleet.storage.access import is_there
     from fleet.storage.sqlite import check_file
     from fleet.storage.store import SqlStorage
 
     if location.path is not None:
-        if not location.path.exists():
+        if not is_there(location.path):
             raise DatabaseMissing(
                 f"{location.shown} does not exist: give the database's path, or make it with `fleet init`"
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -137,16 +138,17 @@ def enqueue(
     if delay is not None and at is not None:
         raise UsageError("give --delay or --at, not both")
     filling = _filling(batch, then, then_payload, keep_open)
+    report = partial(_report, as_json=as_json)
     if shell is not None:
         task, payload = _shell(shell, task, payload, source)
     if source is not None:
         _refuse_single(payload, count, dedupe_key, idempotency_key)
-        sent = _send_lines(source, options, task, strict, filling, db_path)
+        _send_lines(source, options, task, strict, filling, db_path, report)
     else:
         wanted = _one(task, payload, options)
-        sending = Sending(strict, count if count > 1 else 0, _tasks, lambda sent: _rest(sent, count), filling=filling)
-        sent = sending.send(lines.repeated(wanted, count), db_path)
-    _report(sent, as_json)
+        shown = count if count > 1 else 0
+        sending = Sending(strict, shown, _tasks, lambda sent: _rest(sent, count), report, filling=filling)
+        sending.send(lines.repeated(wanted, count), db_path)
 
 
 def _send_lines(
@@ -156,13 +158,22 @@ def _send_lines(
     strict: bool,
     filling: Filling | None,
     db_path: str | None,
-) -> Sent:
+    report: Callable[[Sent], None],
+) -> None:
     refs = Refs()
     with lines.opened(source) as stream:
         total = lines.size_of(stream)
         name = "stdin" if source == "-" else source
-        sending = Sending(strict, total, _tasks if total is None else _bytes, _rest_of_lines, refs, filling)
-        return sending.send(lines.chunks(stream, name, options, task, refs), db_path)
+        sending = Sending(
+            strict,
+            total,
+            _tasks if total is None else _bytes,
+            partial(_rest_of_lines, refs=refs),
+            report,
+            refs,
+            filling,
+        )
+        sending.send(lines.chunks(stream, name, options, task, refs), db_path)
 
 
 def _tasks(chunk: Chunk) -> int:
@@ -173,8 +184,10 @@ def _bytes(chunk: Chunk) -> int:
     return chunk.size
 
 
-def _rest_of_lines(sent: Sent) -> str:
-    return f"go on from line {sent.last + 1} (tail -n +{sent.last + 1} FILE | fleet enqueue --from - ...)"
+def _rest_of_lines(sent: Sent, refs: Refs) -> str:
+    begin = sent.last + 1
+    also = ", with ids in place of the refs of earlier lines" if refs.has_names else ""
+    return f"go on from line {begin}{also} (tail -n +{begin} FILE | fleet enqueue --from - ...)"
 
 
 def _rest(sent: Sent, count: int) -> str:

@@ -118,7 +118,7 @@ def _task(line: bytes, place: str, defaults: Mapping[str, Any], task: str | None
     except UnicodeDecodeError:
         raise UsageError(f"{place}: not UTF-8") from None
     except FleetError as error:
-        raise UsageError(f"{place}: {error}") from None
+        raise UsageError(f"{place}: {str(error).removeprefix('it: ')}") from None
 
 
 def repeated(task: NewTask, count: int) -> Iterator[Chunk]:

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "schedules": ("schedule",),
     "handlers": ("handlers",),
     "registry": ("workers", "groups", "status"),
+    "control": ("adapters", "adapter", "group", "commands"),
     "workers": ("worker",),
     "quarantine": ("quarantine",),
     "upkeep": ("prune", "config"),

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from fleet.adapters import NativeAdapter
+from fleet.adapters.templates import honoured
 from fleet.cli.output import fail, note, print_json, warn
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.domain.group import Template
 from fleet.errors import FleetError, UsageError
 from fleet.scaler import PassReport, Scaler, preview, run_pass, wait_for_pass, wait_until_ready
-from fleet.scaler.launching import honoured
 from fleet.scaler.report import complaints, document, notices, orders, preview_document, state, summary
+from fleet.storage.access import is_there
 from fleet.storage.interfaces import SettingsChange
 from fleet.wiring import open_storage
 
@@ -108,7 +109,7 @@ class Passes:
         """Open the database anew for every pass: a loop then sees that the file was replaced."""
         path = self.location.path
         # Cron's working directory is not the one that a relative path was meant for: nothing is created there.
-        create = path is not None and self.location.given_absolute and not read_only and not path.exists()
+        create = path is not None and self.location.given_absolute and not read_only and not is_there(path)
         storage = open_storage(self.location, create=create, read_only=read_only)
         try:
             if storage.created:

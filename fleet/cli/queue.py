@@ -170,7 +170,10 @@ def wait(
     with opened(db_path, read_only=True) as storage:
         ended, late = _wait_for_all(storage, task_ids, timeout, None if as_json else _tell)
         if as_json:
-            print_json([task_document(record, storage.now()) for record in ended])
+            from fleet.handle import found
+
+            records = [*ended, *(found(storage, task_id) for task_id in task_ids[len(ended) :])]
+            print_json([task_document(record, storage.now()) for record in records])
     if late is not None:
         return fail(str(late), late.exit_code)
     return 0 if all(record.status is TaskStatus.DONE for record in ended) else 1

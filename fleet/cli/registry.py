@@ -115,18 +115,22 @@ def _seen(sight: Sight, worker: WorkerRecord) -> dict[str, Any]:
 
 def groups(everything: AllOption = False, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """List worker groups, newest first, and why one failed."""
+    from fleet.monitoring.observe import observe_groups
+    from fleet.process import is_dead
+
     with opened(db_path, read_only=True) as storage:
-        found = storage.control.groups()
+        sight = observe_groups(storage, is_dead)
+    found = sight.groups
     ended = (GroupStatus.STOPPED, GroupStatus.FAILED)
     recent = {group.group_id for group in [one for one in found if one.status in ended][:ENDED_GROUPS_SHOWN]}
     shown = [group for group in found if everything or group.status not in ended or group.group_id in recent]
-    rows = [group_row(group) for group in shown]
+    rows = [{**group_row(group), "state": sight.group_state(group)} for group in shown]
     if as_json:
         print_json(rows)
     elif not rows:
         print("no groups")
     else:
-        columns = ["group_id", "pool", "status", "target_size", "adapter_id", "pid", "exit_code", "log_path", "error"]
+        columns = ["group_id", "pool", "state", "target_size", "adapter_id", "pid", "exit_code", "log_path", "error"]
         print_table(
             [name.removesuffix("_id").upper() for name in columns],
             [[row[name] for name in columns] for row in rows],
@@ -161,6 +165,8 @@ def _print_status(found: Status, database: str) -> None:
     print(f"workers  {_counted(found.workers)}")
     print(f"health   {_counted(found.health)}")
     print(f"groups   {_counted(found.groups)}")
+    if any(found.adapters.values()):
+        print(f"adapters {_counted(found.adapters)}")
     print(f"tasks    {_counted(found.tasks)}{_oldest(found)}")
     print(f"finished about {_counted(found.finished_10m)} in 10 minutes, {_counted(found.finished_24h)} in 24 hours")
     for pool in found.pools:

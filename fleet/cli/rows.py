@@ -134,4 +134,5 @@ def group_row(group: GroupRecord) -> dict[str, Any]:
         "error": group.error,
         "log_path": group.log_path,
         "decision_id": group.decision_id,
+        "reference": group.reference,
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleet.cli import lines
 from fleet.cli.common import note, opened
+from fleet.cli.interrupts import Interrupts
 from fleet.cli.lines import Chunk
 from fleet.cli.offers import Offers
 from fleet.enqueuing import Refs
@@ -29,12 +30,14 @@ class Sent:
         existing: the ids that a key met.
         names: the handlers' names.
         last: the number of the last input, a line or one of many alike.
+        complete: whether that was all, and a batch that was made for it is as it was to be.
     """
 
     ids: list[int] = field(default_factory=list)
     existing: list[int] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     last: int = 0
+    complete: bool = False
 
     def add(self, chunk: Chunk, enqueued: Enqueued) -> None:
         """Note what became of a chunk."""
@@ -89,6 +92,7 @@ class Sending:
         total: the whole amount, for the progress bar; None when unknown, 0 when there is nothing to show.
         amount: what a chunk counts of it.
         rest: what to do about the rest, after an early end.
+        report: prints what was enqueued.
         refs: the names of earlier tasks, told the ids.
         filling: the batch to fill.
     """
@@ -97,10 +101,12 @@ class Sending:
     total: int | None
     amount: Callable[[Chunk], int]
     rest: Callable[[Sent], str]
+    report: Callable[[Sent], None]
     refs: Refs = field(default_factory=Refs)
     filling: Filling | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
 
-    def send(self, chunks: Iterable[Chunk], db_path: str | None) -> Sent:
+    def send(self, chunks: Iterable[Chunk], db_path: str | None) -> None:
         """Enqueue chunk after chunk, each in one transaction; what fails later leaves the earlier ones enqueued."""
         # The first chunk is read before the database is opened: bad input makes no file.
         chunks = iter(chunks)
@@ -108,6 +114,7 @@ class Sending:
         sent = Sent()
         with opened(db_path, create=not self.strict) as storage, self._telling(sent):
             offers = Offers(storage)
+            storage.on_wait(self.interrupts.heed)
             with lines.progress(self.total, "tasks") as advance:
                 for chunk in itertools.chain(ready, chunks):
                     self._send_one(storage, offers, chunk, sent)
@@ -115,38 +122,47 @@ class Sending:
             self._end(storage, sent)
             if sent.ids:
                 offers.warn(sent.names)
-        return sent
+            self.report(sent)
 
     def _send_one(self, storage: Storage, offers: Offers, chunk: Chunk, sent: Sent) -> None:
         if self.strict:
             offers.refuse_unknown(chunk.names)
-        if self.filling is not None and not sent.ids:
-            enqueued = self.filling.begin(storage, chunk.tasks)
-        else:
-            enqueued = storage.queue.enqueue(chunk.tasks)
-        self.refs.enqueued(chunk.tasks, enqueued.ids)
-        sent.add(chunk, enqueued)
+        # Between a commit and the note of it ^C would leave tasks that nobody is told of.
+        with self.interrupts.put_off():
+            if self.filling is not None and not sent.ids:
+                enqueued = self.filling.begin(storage, chunk.tasks)
+            else:
+                enqueued = storage.queue.enqueue(chunk.tasks)
+            self.refs.enqueued(chunk.tasks, enqueued.ids)
+            sent.add(chunk, enqueued)
 
     def _end(self, storage: Storage, sent: Sent) -> None:
-        if self.filling is not None:
-            if not sent.ids:
-                self.filling.begin(storage, [])
-            self.filling.end(storage)
+        with self.interrupts.put_off():
+            if self.filling is not None:
+                if not sent.ids:
+                    self.filling.begin(storage, [])
+                self.filling.end(storage)
+            sent.complete = True
 
     @contextmanager
     def _telling(self, sent: Sent) -> Iterator[None]:
         try:
             yield
+        except BrokenPipeError:
+            # Who read what is printed has heard enough.
+            raise
         except BaseException:
-            if sent.ids:
-                self._tell(sent)
+            with self.interrupts.put_off():
+                if sent.ids:
+                    self._tell(sent)
             raise
 
     def _tell(self, sent: Sent) -> None:
+        rest = "nothing is left to enqueue" if sent.complete else self.rest(sent)
         note(
             f"{len(sent.ids)} tasks were enqueued before this (ids {sent.ids[0]} to {sent.ids[-1]}): the same command "
-            f"would enqueue them again, unless they have idempotency keys: {self.rest(sent)}"
+            f"would enqueue them again, unless they have idempotency keys: {rest}"
         )
-        if self.filling is not None and self.filling.made:
+        if self.filling is not None and self.filling.made and not sent.complete:
             name = self.filling.batch_id
             note(f"batch {name} is left open: give --batch {name} with the rest, then run fleet batch close {name}")

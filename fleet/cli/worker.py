@@ -6,6 +6,7 @@ import gc
 import inspect
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -44,9 +45,20 @@ def run() -> None:
     """Run `fleet-worker` and exit the process."""
     if len(sys.argv) == 3 and sys.argv[1] == CHILD_OPTION:
         sys.exit(run_spawned(int(sys.argv[2]), lambda settings: _resources(locate(None), settings)))
+    _end_when_told()
     app = new_app(_DESCRIPTION)
     app.command(help=_DESCRIPTION)(_command())
     run_command(app, NAME)
+
+
+def _end_when_told() -> None:
+    """Have SIGTERM end this process as it ends a drained one, until the supervisor listens: nothing is begun yet.
+
+    At once, since what is going on may be the import of a task module, which nothing can be raised in safely.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda _number, _frame: os._exit(0))
 
 
 def _command() -> Callable[..., int]:

@@ -1,32 +1,26 @@
-"""`fleet worker show`, `fleet worker restart`: one worker."""
+"""`fleet worker show`: one worker. What is ordered of it is in `worker_orders`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
+from fleet.cli import worker_orders
 from fleet.cli.common import DatabaseOption, JsonOption, new_app, opened, print_json, print_table, stored_text
 from fleet.cli.quarantine import quarantine_row
 from fleet.cli.registry import use_of, worker_rows
+from fleet.cli.worker_orders import WorkerId, known, order_row
 from fleet.domain.health import verdicts_of
-from fleet.domain.worker import LIVE_STATUSES, WorkerStatus
-from fleet.errors import ConflictError, NotFound
-
-if TYPE_CHECKING:
-    from fleet.domain.orders import OrderRecord
-    from fleet.domain.worker import WorkerRecord
-    from fleet.storage.interfaces import Storage
 
 ORDERS_SHOWN = 5
 
 worker_app = new_app("One worker.")
 
-WorkerId = Annotated[str, typer.Argument(metavar="ID", help="The worker's id (fleet workers).")]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Add these commands to `fleet`."""
+    worker_orders.add_commands(worker_app)
     app.add_typer(worker_app, name="worker")
 
 
@@ -34,7 +28,7 @@ def add_commands(app: typer.Typer) -> None:
 def show(worker_id: WorkerId, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Show a worker: what it does, how it is and why, and what was ordered of it lately."""
     with opened(db_path, read_only=True) as storage:
-        worker = _known(storage, worker_id)
+        worker = known(storage, worker_id)
         document = {
             **next(row for row in worker_rows(storage) if row["worker_id"] == worker_id),
             "commands": [order_row(order) for order in storage.orders.list(worker_id, ORDERS_SHOWN)],
@@ -44,33 +38,6 @@ def show(worker_id: WorkerId, db_path: DatabaseOption = None, as_json: JsonOptio
         print_json(document)
     else:
         _print_worker(document)
-
-
-def _known(storage: Storage, worker_id: str) -> WorkerRecord:
-    worker = storage.registry.get(worker_id)
-    if worker is None:
-        raise NotFound(f"worker {worker_id}: there is none (fleet workers --all shows what there is)")
-    return worker
-
-
-def order_row(order: OrderRecord) -> dict[str, Any]:
-    """Return an order with the columns of `worker_command`."""
-    return {
-        "command_id": order.command_id,
-        "worker_id": order.worker_id,
-        "incarnation": order.incarnation,
-        "kind": order.kind.value,
-        "arguments": dict(order.arguments),
-        "status": order.status.value,
-        "taken_by": order.taken_by,
-        "created_at": order.created_at,
-        "expires_at": order.expires_at,
-        "taken_at": order.taken_at,
-        "finished_at": order.finished_at,
-        "reply": order.reply,
-        "error_code": order.error_code,
-        "error_message": order.error_message,
-    }
 
 
 _APART = ("health", "health_checks", "metadata", "commands", "quarantines")
@@ -92,43 +59,6 @@ def _print_worker(document: dict[str, Any]) -> None:
         print(f"in quarantine until {stored_text(one['until'])}: {one['reason']}")
     for order in document["commands"]:
         answer = f": {order['error_message']}" if order["error_message"] else ""
-        print(f"command {order['command_id']}: {order['kind']} {order['status']}{answer}")
-
-
-@worker_app.command("restart")
-def restart(worker_id: WorkerId, db_path: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Order a worker to end after what it executes; its supervisor puts a new process in its place."""
-    from fleet.domain.orders import OrderKind
-
-    with opened(db_path) as storage:
-        worker = _known(storage, worker_id)
-        _check_restartable(worker)
-        given = storage.orders.give(
-            worker_id, worker.incarnation, OrderKind.RESTART, reason="ordered by fleet worker restart"
-        )
-        order = given or _open_restart(storage, worker)
-    if as_json:
-        print_json(order_row(order))
-    elif given is None:
-        print(f"worker {worker_id} is to restart already (command {order.command_id})")
-    else:
-        print(f"worker {worker_id} restarts after what it executes (command {order.command_id})")
-
-
-def _check_restartable(worker: WorkerRecord) -> None:
-    if worker.status not in LIVE_STATUSES:
-        raise ConflictError(f"worker {worker.worker_id} is {worker.status}: there is nothing to restart")
-    if worker.status is WorkerStatus.TERMINATING:
-        raise ConflictError(f"worker {worker.worker_id} is draining: it ends after what it executes anyway")
-    if worker.group_id is None:
-        raise ConflictError(
-            f"worker {worker.worker_id} belongs to no group, so nobody would start it again: restart it where it runs"
-        )
-
-
-def _open_restart(storage: Storage, worker: WorkerRecord) -> OrderRecord:
-    """Return the restart that this life of a worker was ordered before."""
-    for order in storage.orders.list(worker.worker_id):
-        if order.incarnation == worker.incarnation and order.finished_at is None:
-            return order
-    raise ConflictError(f"worker {worker.worker_id} has just ended, or begun to drain (fleet workers)")
+        task = order["arguments"].get("task_id")
+        about = "" if task is None else f" of task {task}"
+        print(f"command {order['command_id']}: {order['kind']}{about} {order['status']}{answer}")

@@ -9,9 +9,12 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.lifecycle import LifeCycle
-from fleet.domain.liveness import ProcessIdentity
+from fleet.domain.liveness import Gap, ProcessIdentity, lease_is_over
 
 BOOT_DEADLINE = 60.0
+
+SHUTDOWN_LIFETIME = 86_400.0
+"""Seconds for which an order to shut a group down holds: its adapter may be away, and the place goes on meanwhile."""
 
 
 class GroupStatus(StrEnum):
@@ -26,6 +29,7 @@ class GroupStatus(StrEnum):
 
 
 BOOTING = (GroupStatus.REQUESTED, GroupStatus.LAUNCHING)
+ENDED_GROUPS = (GroupStatus.STOPPED, GroupStatus.FAILED)
 LIVE_GROUPS = (GroupStatus.REQUESTED, GroupStatus.LAUNCHING, GroupStatus.RUNNING)
 
 GROUP_LIFE: LifeCycle[GroupStatus] = LifeCycle(
@@ -96,6 +100,8 @@ class GroupRecord:
         process: its supervisor, once known.
         boot_deadline_at: when a launch without contact counts as failed.
         lease_expires_at: until when its keeper's last heartbeat is believed.
+        reference: what its place calls it, where it has a name of its own there.
+        stopped_at: when it ended.
     """
 
     group_id: str
@@ -116,6 +122,32 @@ class GroupRecord:
     error: str | None
     log_path: str | None
     decision_id: int | None
+    reference: str | None = None
+    stopped_at: datetime | None = None
+
+
+def is_gone(group: GroupRecord, now: datetime, gap: Gap | None, proven_dead: bool) -> bool:
+    """Return whether a group's launch or supervisor counts as gone.
+
+    One that has been in contact is judged by its process and lease; one that has not, by its process and its boot
+    deadline.
+
+    Args:
+        group: one that has not ended.
+        now: the time of the verdict.
+        gap: the last gap between maintenance passes.
+        proven_dead: whether its process is certainly gone.
+    """
+    if proven_dead:
+        return True
+    if group.lease_expires_at is not None:
+        return lease_is_over(group.lease_expires_at, group.lease_seconds, now, gap)
+    return group.boot_deadline_at is not None and group.boot_deadline_at < now
+
+
+def supervisor_gone(process: ProcessIdentity) -> str:
+    """Return what is written of a group whose supervisor has died without a word."""
+    return f"the supervisor (pid {process.pid} on {process.host}) is gone; its workers finish and end"
 
 
 @dataclass(frozen=True, slots=True)

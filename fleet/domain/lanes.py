@@ -17,6 +17,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,99}")
 LaneClaim = tuple[int, int, int]
 """(lane id, tier, 1 when the lane prefers what the worker does not offer): what a claim names."""
 
+ASSIGNED_TIER = -1
+"""The tier of what is assigned to one worker: it claims that next."""
+
 PREFERENCE_WAIT = 5.0
 """Seconds for which a task waits for a worker that offers what it prefers; then any takes it."""
 
@@ -85,11 +88,14 @@ def tiers(lanes: Iterable[Lane], offer: Offer, random: Callable[[], float]) -> t
 
     Without queues every lane is in tier 0, so that rank alone decides. Several queues are tiers in the order given;
     queues with weights are put in a random order in which a queue comes first in proportion to its weight
-    (Efraimidis & Spirakis, "Weighted random sampling with a reservoir", 2006).
+    (Efraimidis & Spirakis, "Weighted random sampling with a reservoir", 2006). What is assigned to this very worker
+    comes before all else, whatever it prefers.
     """
     order = _queue_order(offer.queues, random)
     return tuple(
-        (lane.lane_id, order.get(lane.queue, 0), int(not satisfies(offer.capabilities, lane.prefers)))
+        (lane.lane_id, ASSIGNED_TIER, 0)
+        if lane.assigned_worker
+        else (lane.lane_id, order.get(lane.queue, 0), int(not satisfies(offer.capabilities, lane.prefers)))
         for lane in lanes
         if offer.serves(lane)
     )

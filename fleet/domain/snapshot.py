@@ -10,6 +10,7 @@ from typing import Any
 from fleet.domain.group import GroupRecord
 from fleet.domain.lanes import Lane
 from fleet.domain.liveness import Gap
+from fleet.domain.placement import AdapterState
 from fleet.domain.worker import WorkerStatus
 
 
@@ -32,21 +33,6 @@ class PoolSettings:
     min_workers: int = 0
     max_workers: int | None = None
     max_launch_per_cycle: int = 100
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterState:
-    """What a pass needs to know of an adapter before it orders from it.
-
-    Attributes:
-        adapter_id: its id.
-        backoff_until: before this time nothing is ordered, after launches that failed.
-        consecutive_failures: launches that failed since one succeeded.
-    """
-
-    adapter_id: str
-    backoff_until: datetime | None = None
-    consecutive_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +78,12 @@ class Snapshot:
         dead_groups: ids of groups whose supervisor is proven dead or past its lease.
         waiting: pending tasks in all queues.
         running: running tasks in all queues.
-        adapter: the adapter that would start workers.
+        adapters: who may be asked to start workers.
         gap: the last gap between maintenance passes.
         notes: reasons that the plan repeats.
         quarantined: (worker id, incarnation) of those that claim nothing because tasks fail there.
         wanted: lanes in which tasks wait, or are due soon: who alone serves one is the last to go.
+        offered: what the pool's workers offer by its template, wherever they are started.
     """
 
     now: datetime
@@ -108,8 +95,9 @@ class Snapshot:
     dead_groups: frozenset[str]
     waiting: int
     running: int
-    adapter: AdapterState
+    adapters: tuple[AdapterState, ...]
     gap: Gap | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
     wanted: tuple[Lane, ...] = ()
     quarantined: frozenset[tuple[str, str]] = frozenset()
+    offered: Mapping[str, float] = field(default_factory=dict)

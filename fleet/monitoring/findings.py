@@ -2,7 +2,8 @@
 
 Liveness and backlog are separate: a task that nobody can run makes no worker unhealthy. What makes a fleet unhealthy:
 tasks wait and no worker is live (unless every pool was told to have none), a dead worker's task waits for rescue, a
-pool that asks for workers has none because its launches fail, or a live worker is unhealthy or in quarantine.
+group is gone and nobody has written it off, a pool that asks for workers has none because its launches fail, an adapter
+leaves orders undone, or a live worker is unhealthy or in quarantine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fleet.domain.policies import fixed
 from fleet.domain.task import SHELL_TASK, QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.ailments import degraded, unwell
+from fleet.monitoring.control import idle_adapters, unattended
 from fleet.monitoring.sight import Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
 from fleet.storage.interfaces import Pause
@@ -27,7 +29,15 @@ NOBODY_ASKS = "no pool says how many there should be"
 
 def problems(sight: Sight) -> tuple[str, ...]:
     """Return what makes the fleet unhealthy, in words."""
-    return (*_nobody_works(sight), *_unrescued(sight), *_launchless(sight), *_unreadable(sight), *unwell(sight))
+    return (
+        *_nobody_works(sight),
+        *_unrescued(sight),
+        *_lost_groups(sight),
+        *_launchless(sight),
+        *_unreadable(sight),
+        *unattended(sight),
+        *unwell(sight),
+    )
 
 
 def notes(sight: Sight) -> tuple[str, ...]:
@@ -39,6 +49,7 @@ def notes(sight: Sight) -> tuple[str, ...]:
         *degraded(sight),
         *_dead_and_idle(sight),
         *_failed_launches(sight),
+        *idle_adapters(sight),
         *_paused(sight),
         *_held(sight),
         *_schedules(sight),
@@ -141,6 +152,23 @@ def _unrescued(sight: Sight) -> tuple[str, ...]:
     )
 
 
+def _lost_groups(sight: Sight) -> tuple[str, ...]:
+    return tuple(
+        f"group {group.group_id} of pool {group.pool} is lost ({_why_lost(sight, group)}) and not yet written off: "
+        "any worker or fleet-scaler pass does that"
+        for group in sight.groups
+        if sight.is_lost(group)
+    )
+
+
+def _why_lost(sight: Sight, group: GroupRecord) -> str:
+    if group.contacted_at is None:
+        return "its launch has come to nothing"
+    if group.group_id in sight.dead_groups:
+        return f"its supervisor, pid {group.process.pid} on {group.process.host}, is gone"
+    return "its lease is over"
+
+
 def _dead_and_idle(sight: Sight) -> tuple[str, ...]:
     return tuple(
         f"{_is_dead(sight, worker)} and held nothing" for worker in _dead(sight) if worker.current_task_id is None
@@ -192,34 +220,29 @@ def _launchless(sight: Sight) -> tuple[str, ...]:
     return tuple(
         f"pool {pool} asks for {desired(sight.pools[pool])} workers and has none: {_why_failed(group)}"
         for pool, group in _failed(sight)
-        if _has_none(sight, pool)
+        if sight.has_nobody(pool)
     )
 
 
 def _failed_launches(sight: Sight) -> tuple[str, ...]:
-    """Say which other pools' newest launch failed."""
+    """Say which other pools' newest group failed."""
     return tuple(
-        f"the last launch of pool {pool} failed: {_why_failed(group)}"
+        f"the last {'launch' if group.contacted_at is None else 'group'} of pool {pool} failed: {_why_failed(group)}"
         for pool, group in _failed(sight)
-        if not _has_none(sight, pool)
+        if not sight.has_nobody(pool)
     )
 
 
 def _failed(sight: Sight) -> list[tuple[str, GroupRecord]]:
-    """Return the pools whose newest launch never came up, with that launch."""
+    """Return the pools whose newest group never came up, or was given up and has left nobody, with that group."""
     newest: dict[str, GroupRecord] = {}
     for group in sorted(sight.groups, key=lambda group: group.created_at):
         newest[group.pool] = group
     return [
         (pool, group)
         for pool, group in sorted(newest.items(), key=lambda item: str(item[0]))
-        if group.status is GroupStatus.FAILED and group.contacted_at is None
+        if group.status is GroupStatus.FAILED and (group.contacted_at is None or sight.is_empty(pool))
     ]
-
-
-def _has_none(sight: Sight, pool: str) -> bool:
-    asked = desired(sight.pools[pool]) if pool in sight.pools else None
-    return bool(asked) and not any(worker.pool == pool for worker in sight.live())
 
 
 def _why_failed(group: GroupRecord) -> str:

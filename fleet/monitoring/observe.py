@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from fleet.domain.group import GroupRecord, GroupStatus
 from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
 from fleet.monitoring.sight import Sight
@@ -62,9 +64,15 @@ def observe(
         moving: says whether a process is certainly there, and not stopped.
         everything: count finished tasks and read ended workers too.
     """
+    adapters = storage.adapters.list()
+    groups = storage.control.groups()
     return replace(
         observe_workers(storage, proven_dead, moving=moving, ended=everything),
-        groups=storage.control.groups(),
+        groups=groups,
+        dead_groups=dead_groups(groups, proven_dead),
+        adapters=adapters,
+        dead_adapters=frozenset(one.adapter_id for one in adapters if proven_dead(one.process)),
+        commands=storage.control.open_commands(),
         counts=storage.queue.counts(),
         totals=storage.queue.totals() if everything else None,
         pauses=storage.rules.pauses(),
@@ -72,6 +80,24 @@ def observe(
         sizes=storage.sizes(),
         held=_held(storage),
         paused_schedules=tuple(one.schedule.name for one in storage.schedules.list() if one.paused),
+    )
+
+
+def observe_groups(storage: Storage, proven_dead: ProvenDead) -> Sight:
+    """Read worker groups alone; `proven_dead` says whether a process is certainly gone."""
+    groups = storage.control.groups()
+    return Sight(
+        storage.now(), groups=groups, dead_groups=dead_groups(groups, proven_dead), gap=storage.control.last_gap()
+    )
+
+
+def dead_groups(groups: Iterable[GroupRecord], proven_dead: ProvenDead) -> frozenset[str]:
+    """Return the ids of the groups, not ended, whose process is certainly gone."""
+    ended = (GroupStatus.STOPPED, GroupStatus.FAILED)
+    return frozenset(
+        group.group_id
+        for group in groups
+        if group.status not in ended and group.process.pid is not None and proven_dead(group.process)
     )
 
 

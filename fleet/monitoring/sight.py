@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleet.domain.group import GroupRecord
+from fleet.domain.adapters import AdapterRecord
+from fleet.domain.group import CommandRecord, GroupRecord, GroupStatus, is_gone
 from fleet.domain.health import Health, assess
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.liveness import Gap
@@ -15,8 +16,13 @@ from fleet.domain.quarantine import Quarantine
 from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
+from fleet.monitoring import adapters
+from fleet.monitoring.adapters import AdapterState
 from fleet.monitoring.workers import CLAIMING_STATES, LIVE_STATES, WorkerState, state_of
 from fleet.storage.interfaces import Pause
+
+LOST = "lost"
+"""What a group is whose row says that it is there, while its process or lease says that it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,7 @@ class Sight:
         dead: of those, (worker id, incarnation) whose process is certainly gone.
         gap: the last gap between maintenance passes.
         groups: worker groups.
+        dead_groups: ids of those, not ended, whose launch or supervisor is certainly gone.
         counts: open tasks by queue, handler and requirement.
         pools: settings of each pool, by name.
         totals: tasks in each status, finished ones included, where they were counted.
@@ -39,6 +46,9 @@ class Sight:
         held: tasks that the limits of their keys hold back.
         paused_schedules: schedules whose ticks are left out now, by name.
         quarantines: those that have not been released.
+        adapters: all adapters.
+        dead_adapters: ids of those whose process is certainly gone.
+        commands: those to adapters that are open.
     """
 
     now: datetime
@@ -46,6 +56,7 @@ class Sight:
     dead: frozenset[tuple[str, str]] = frozenset()
     gap: Gap | None = None
     groups: tuple[GroupRecord, ...] = ()
+    dead_groups: frozenset[str] = frozenset()
     counts: tuple[QueueCounts, ...] = ()
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
     totals: Mapping[str, int] | None = None
@@ -56,6 +67,9 @@ class Sight:
     held: int = 0
     paused_schedules: tuple[str, ...] = ()
     quarantines: tuple[Quarantine, ...] = ()
+    adapters: tuple[AdapterRecord, ...] = ()
+    dead_adapters: frozenset[str] = frozenset()
+    commands: tuple[CommandRecord, ...] = ()
     _states: dict[tuple[str, str], WorkerState] = field(default_factory=dict, init=False, repr=False, compare=False)
     _healths: dict[tuple[str, str], Health] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -87,6 +101,16 @@ class Sight:
         """Return whether a worker is past its lease, and believed only because its process is seen here."""
         return worker.lease_expires_at < self.now and self.state(worker) is WorkerState.LATE
 
+    def is_lost(self, group: GroupRecord) -> bool:
+        """Return whether a group's row says that it is there, and it is not: nobody has written it off yet."""
+        if group.status in (GroupStatus.STOPPED, GroupStatus.FAILED):
+            return False
+        return is_gone(group, self.now, self.gap, group.group_id in self.dead_groups)
+
+    def group_state(self, group: GroupRecord) -> str:
+        """Return a group's status, or `lost`."""
+        return LOST if self.is_lost(group) else str(group.status)
+
     def live(self) -> tuple[WorkerRecord, ...]:
         """Return the workers with a fresh beat."""
         return tuple(worker for worker in self.workers if self.state(worker) in LIVE_STATES)
@@ -106,6 +130,23 @@ class Sight:
     def is_paused(self, queue: str) -> bool:
         """Return whether nothing is claimed from a queue now."""
         return any(pause.queue == queue for pause in self.pauses)
+
+    def has_nobody(self, pool: str) -> bool:
+        """Return whether a pool asks for workers, and none of its workers is live."""
+        asked = desired(self.pools[pool]) if pool in self.pools else None
+        return bool(asked) and self.is_empty(pool)
+
+    def is_empty(self, pool: str) -> bool:
+        """Return whether none of a pool's workers is live."""
+        return not any(worker.pool == pool for worker in self.live())
+
+    def adapter_state(self, adapter: AdapterRecord) -> AdapterState:
+        """Return how an adapter is doing."""
+        return adapters.state_of(adapter, self.now, adapter.adapter_id in self.dead_adapters)
+
+    def is_adapter_lost(self, adapter: AdapterRecord) -> bool:
+        """Return whether an adapter's process is gone without having left."""
+        return adapters.is_lost(adapter, self.now, adapter.adapter_id in self.dead_adapters)
 
     def scaled_to_zero(self) -> bool:
         """Return whether every pool was told to have no workers."""

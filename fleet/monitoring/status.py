@@ -12,8 +12,9 @@ from fleet.domain.group import GroupStatus
 from fleet.domain.health import HealthStatus
 from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
+from fleet.monitoring.adapters import AdapterState
 from fleet.monitoring.findings import notes, problems
-from fleet.monitoring.sight import Sight, can_take, desired
+from fleet.monitoring.sight import LOST, Sight, can_take, desired
 from fleet.monitoring.workers import WorkerState
 
 
@@ -72,10 +73,12 @@ class Status:
         notes: what is worth knowing and not wrong.
         workers: how many are in each state.
         health: how many of the live ones are how well.
-        groups: how many are in each status.
+        groups: how many are in each status, or lost: not there any more, and not yet written off.
+        adapters: how many are in each state, but for those that a scaler acts for.
         tasks: how many are open, by status (all statuses, where finished ones were counted).
         oldest_waiting_seconds: how long the oldest pending task has waited.
-        finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, not exact.
+        finished_10m: tasks done and failed in the last ten minutes: statistics by whole minutes, in which a few are
+            missing for every worker that was killed.
         finished_24h: the same of the last day.
         paused: queues that nothing is claimed from now, with the time until then (None: until resumed).
         held_by_limits: tasks that wait for others of their key, or for its rate.
@@ -91,6 +94,7 @@ class Status:
     workers: Mapping[str, int]
     health: Mapping[str, int]
     groups: Mapping[str, int]
+    adapters: Mapping[str, int]
     tasks: Mapping[str, int]
     oldest_waiting_seconds: float | None
     finished_10m: Mapping[str, int]
@@ -120,7 +124,8 @@ def status_of(sight: Sight) -> Status:
             **dict.fromkeys(map(str, HealthStatus), 0),
             **Counter(str(sight.health(worker).status) for worker in sight.live()),
         },
-        groups={**dict.fromkeys(map(str, GroupStatus), 0), **Counter(str(group.status) for group in sight.groups)},
+        groups={**dict.fromkeys([*map(str, GroupStatus), LOST], 0), **Counter(map(sight.group_state, sight.groups))},
+        adapters=_adapters(sight),
         tasks=_tasks(sight),
         oldest_waiting_seconds=_oldest_waiting(sight),
         finished_10m=sight.finished.get(600, {}),
@@ -131,6 +136,11 @@ def status_of(sight: Sight) -> Status:
         pools=tuple(_pool(sight, name) for name in sorted(sight.pools, key=str)),
         handlers=handlers,
     )
+
+
+def _adapters(sight: Sight) -> Mapping[str, int]:
+    known = Counter(str(sight.adapter_state(one)) for one in sight.adapters if one.epoch)
+    return {**dict.fromkeys(map(str, AdapterState), 0), **known}
 
 
 def _oldest_waiting(sight: Sight) -> float | None:

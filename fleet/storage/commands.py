@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from fleet.domain.group import CommandKind, CommandRecord
+from fleet.domain.adapters import AdapterRecord, Tenure, is_alive
+from fleet.domain.group import SHUTDOWN_LIFETIME, CommandKind, CommandRecord, CommandStatus, GroupRecord
 from fleet.domain.liveness import ProcessIdentity
+from fleet.storage import adapters
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.rows import COMMAND_COLUMNS, answer_values, command_of, dumps, process_json
@@ -24,17 +26,37 @@ _OPEN_TEXT = f"""SELECT {COMMAND_COLUMNS} FROM adapter_command
 # Locked before they are judged: of two takers the second sees whom the first one made the taker.
 _OPEN = Statement(_OPEN_TEXT, f"{_OPEN_TEXT} FOR UPDATE")
 _TAKE = Statement(
-    """UPDATE adapter_command SET status = 'taken', taken_by_json = :taker, taken_at = :now
+    """UPDATE adapter_command SET status = 'taken', taken_by_json = :taker, taken_at = :now, adapter_epoch = :epoch
     WHERE command_id = :command_id AND status IN ('pending', 'taken')"""
 )
+_FINISH_TEXT = """UPDATE adapter_command SET status = :status, finished_at = :now, reply_json = :reply,
+        error_code = :error_code, error_message = :error_message
+    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker
+    RETURNING adapter_id"""
 _FINISH = Statement(
-    """UPDATE adapter_command SET status = :status, finished_at = :now, reply_json = :reply, error_code = :error_code,
-        error_message = :error_message
-    WHERE command_id = :command_id AND status = 'taken'"""
+    _FINISH_TEXT.format(taker="taken_by_json"), _FINISH_TEXT.format(taker="CAST(taken_by_json AS text)")
 )
 _EXPIRE = Statement(
     """UPDATE adapter_command SET status = 'expired', finished_at = :now
     WHERE status IN ('pending', 'taken') AND expires_at < :now RETURNING command_id, kind, adapter_id"""
+)
+_POSTPONE_TEXT = """UPDATE adapter_command SET error_code = :error_code, error_message = :error_message
+    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker
+    RETURNING adapter_id"""
+_POSTPONE = Statement(
+    _POSTPONE_TEXT.format(taker="taken_by_json"), _POSTPONE_TEXT.format(taker="CAST(taken_by_json AS text)")
+)
+_ABANDON_TEXT = """UPDATE adapter_command SET status = 'expired', finished_at = :now, error_message = :why
+    WHERE status = 'pending' AND kind = 'start_worker_group' AND adapter_id = :adapter_id RETURNING {group}"""
+_ABANDON = Statement(
+    _ABANDON_TEXT.format(group="json_extract(arguments_json, '$.group_id')"),
+    _ABANDON_TEXT.format(group="arguments_json->>'group_id'"),
+)
+_ENDS_TEXT = """SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken')
+    AND kind = 'shutdown_worker_group' AND {group} = :group_id"""
+_IS_ENDED = Statement(
+    _ENDS_TEXT.format(group="json_extract(arguments_json, '$.group_id')"),
+    _ENDS_TEXT.format(group="arguments_json->>'group_id'"),
 )
 _CANCEL = Statement(
     """UPDATE adapter_command SET status = 'cancelled', finished_at = :now
@@ -71,31 +93,119 @@ def issue(
     )
 
 
+def shut_down(transaction: Transaction, group: GroupRecord, epoch: int = 0) -> int | None:
+    """Order the end of what stands for a group at its place.
+
+    Returns:
+        The command; None for a group that a person started, and where that order is open already.
+    """
+    if group.adapter_id is None:
+        return None
+    if transaction.value(_IS_ENDED, adapter_id=group.adapter_id, group_id=group.group_id) is not None:
+        return None
+    return issue(
+        transaction,
+        group.adapter_id,
+        group.pool,
+        CommandKind.SHUTDOWN_WORKER_GROUP,
+        {"group_id": group.group_id},
+        epoch=epoch,
+        lifetime=SHUTDOWN_LIFETIME,
+    )
+
+
 def take(
-    transaction: Transaction, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+    transaction: Transaction,
+    adapter_id: str,
+    pool: str | None,
+    taker: ProcessIdentity,
+    proven_dead: ProvenDead,
+    tenure: Tenure | None,
 ) -> tuple[CommandRecord, ...]:
-    """Take open commands: the pending, and those whose taker is proven dead. The records tell who took them before."""
+    """Take open commands: the pending, and those whose taker is replaced or proven dead.
+
+    The records tell who took them before. Nobody takes for an adapter for which another process stands, nor for one
+    that is left alone for a while after what it could not do.
+    """
     expire(transaction)
+    # Locked: who takes over meanwhile finds what this one has taken.
+    adapter = adapters.get(transaction, adapter_id, locked=True)
+    if not _may_take(adapter, transaction.now, proven_dead, tenure):
+        return ()
+    epoch = tenure.epoch if tenure else None
+    values = {"taker": process_json(taker), "now": transaction.now, "epoch": epoch}
     taken = []
     for row in transaction.records(_OPEN, adapter_id=adapter_id, pool=pool):
         command = command_of(row)
-        if command.taken_by is not None and not proven_dead(command.taken_by):
+        if command.taken_by is not None and not (
+            _is_replaced(row["adapter_epoch"], tenure) or proven_dead(command.taken_by)
+        ):
             continue
-        if transaction.touched(_TAKE, command_id=command.command_id, taker=process_json(taker), now=transaction.now):
+        if command.error_code is not None and adapter is not None and adapter.is_left_alone(transaction.now):
+            continue
+        if transaction.touched(_TAKE, command_id=command.command_id, **values):
             taken.append(command)
     return tuple(taken)
+
+
+def _may_take(adapter: AdapterRecord | None, now: datetime, proven_dead: ProvenDead, tenure: Tenure | None) -> bool:
+    if tenure is None:
+        return adapter is None or not is_alive(adapter, now, proven_dead)
+    if adapter is None or adapter.epoch != tenure.epoch:
+        return False
+    # That it had no room does not keep it from ending what fills it.
+    return adapter.consecutive_failures == 0 or not adapter.is_left_alone(now)
+
+
+def _is_replaced(epoch: int | None, tenure: Tenure | None) -> bool:
+    """Return whether what took a command at this epoch stands for the adapter no more."""
+    return tenure is not None and epoch != tenure.epoch
 
 
 def finish(
     transaction: Transaction,
     command_id: int,
+    taker: ProcessIdentity,
     reply: Mapping[str, Any] | None,
     error_code: int | None,
     error_message: str | None,
 ) -> bool:
-    """Close a taken command."""
+    """Close a command that this process has taken, and note how its adapter fares; False when it is another's now."""
     values = answer_values(reply, error_code, error_message)
-    return bool(transaction.touched(_FINISH, command_id=command_id, now=transaction.now, **values))
+    adapter_id = transaction.value(
+        _FINISH, command_id=command_id, taker=process_json(taker), now=transaction.now, **values
+    )
+    if adapter_id is None:
+        return False
+    if values["status"] == CommandStatus.SUCCEEDED:
+        adapters.succeeded(transaction, adapter_id)
+    else:
+        adapters.refused(transaction, adapter_id, error_code, error_message or "")
+    return True
+
+
+def postpone(
+    transaction: Transaction, command_id: int, taker: ProcessIdentity, error_code: int, error_message: str
+) -> bool:
+    """Keep a command that could not be carried out, to be tried again, and note how its adapter fares."""
+    values = answer_values(None, error_code, error_message)
+    adapter_id = transaction.value(
+        _POSTPONE,
+        command_id=command_id,
+        taker=process_json(taker),
+        error_code=values["error_code"],
+        error_message=values["error_message"],
+    )
+    if adapter_id is None:
+        return False
+    adapters.refused(transaction, adapter_id, error_code, error_message)
+    return True
+
+
+def abandon(transaction: Transaction, adapter_id: str) -> tuple[str, ...]:
+    """End the starts that a lost adapter has not taken; return the groups they were to become."""
+    rows = transaction.rows(_ABANDON, adapter_id=adapter_id, now=transaction.now, why=f"adapter {adapter_id} is lost")
+    return tuple(str(group_id) for (group_id,) in rows)
 
 
 def expire(transaction: Transaction) -> tuple[str, ...]:

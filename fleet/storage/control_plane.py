@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Any
 
+from fleet.domain.adapters import Tenure
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import commands, groups, maintenance, observing, passes
+from fleet.storage import commands, groups, maintenance, minutes, observing, passes
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
@@ -24,19 +24,9 @@ from fleet.storage.interfaces import (
     SettingsChange,
 )
 from fleet.storage.registration import read_gap
+from fleet.storage.rows import COMMAND_COLUMNS, command_of
 from fleet.storage.sql import Statement
 from fleet.storage.views import VIEWS
-
-_FINISHED = Statement("SELECT coalesce(sum(done), 0), coalesce(sum(failed), 0) FROM work_minute WHERE minute >= :since")
-_ADD_MINUTE = Statement(
-    """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
-    VALUES (:minute, :queue, :task, :done, :failed, :busy_seconds, :max_seconds)
-    ON CONFLICT (minute, queue, task) DO UPDATE SET done = work_minute.done + excluded.done,
-        failed = work_minute.failed + excluded.failed,
-        busy_seconds = work_minute.busy_seconds + excluded.busy_seconds,
-        max_seconds = CASE WHEN excluded.max_seconds > work_minute.max_seconds THEN excluded.max_seconds
-            ELSE work_minute.max_seconds END"""
-)
 
 
 class SqlControlPlane:
@@ -83,37 +73,75 @@ class SqlControlPlane:
         )
 
     def take_commands(
-        self, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+        self,
+        adapter_id: str,
+        pool: str | None,
+        taker: ProcessIdentity,
+        proven_dead: ProvenDead,
+        tenure: Tenure | None = None,
     ) -> tuple[CommandRecord, ...]:
         """Take this adapter's open commands; takes the write lock only when there are any."""
         if not self._database.read(lambda transaction: transaction.rows(_ANY_OPEN, adapter_id=adapter_id)):
             return ()
         return self._database.write(
-            lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead)
+            lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead, tenure)
         )
 
     def finish_command(
         self,
         command_id: int,
+        taker: ProcessIdentity,
         *,
         reply: Mapping[str, Any] | None = None,
         error_code: int | None = None,
         error_message: str | None = None,
     ) -> bool:
-        """Close a taken command."""
+        """Close a command that this process has taken."""
         return self._database.write(
-            lambda transaction: commands.finish(transaction, command_id, reply, error_code, error_message)
+            lambda transaction: commands.finish(transaction, command_id, taker, reply, error_code, error_message)
+        )
+
+    def postpone_command(self, command_id: int, taker: ProcessIdentity, *, error_code: int, error_message: str) -> bool:
+        """Keep a command that this process has taken and could not carry out."""
+        return self._database.write(
+            lambda transaction: commands.postpone(transaction, command_id, taker, error_code, error_message)
         )
 
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
         """Return commands, newest first."""
         return self._database.read(lambda transaction: commands.newest(transaction, limit))
 
-    def launching(self, group_id: str, launch_token: str, process: ProcessIdentity, log_path: str | None) -> bool:
-        """Note the process that a launch started."""
+    def open_commands(self) -> tuple[CommandRecord, ...]:
+        """Return the commands that nobody has finished."""
+        return tuple(map(command_of, self._database.read(lambda transaction: transaction.records(OPEN_COMMANDS))))
+
+    def launching(
+        self,
+        group_id: str,
+        launch_token: str,
+        process: ProcessIdentity,
+        log_path: str | None,
+        reference: str | None = None,
+    ) -> bool:
+        """Note what a launch started."""
         return self._database.write(
-            lambda transaction: groups.launching(transaction, group_id, launch_token, process, log_path)
+            lambda transaction: groups.launching(transaction, group_id, launch_token, process, log_path, reference)
         )
+
+    def late_launch(self, group_id: str, launch_token: str, log_path: str | None, reference: str | None) -> int | None:
+        """Order the end of a launch that its group waits for no more."""
+
+        def write(transaction: Transaction) -> int | None:
+            if not groups.note_late(transaction, group_id, launch_token, log_path, reference):
+                return None
+            group = groups.get(transaction, group_id)
+            ordered = None if group is None else commands.shut_down(transaction, group)
+            if ordered is not None:
+                what = "what stands, or may stand, for it is wanted no more: it is shut down"
+                record_event(transaction, "launch_too_late", group_id, what)
+            return ordered
+
+        return self._database.write(write)
 
     def contact(
         self, group_id: str, launch_token: str, process: ProcessIdentity, *, lease: float = DEFAULT_LEASE
@@ -145,7 +173,7 @@ class SqlControlPlane:
 
     def stop_group(self, group_id: str, *, reason: str) -> bool:
         """Order a group to stop."""
-        return self._database.write(lambda transaction: groups.stop(transaction, group_id, reason))
+        return self._database.write(lambda transaction: passes.stop_group(transaction, group_id, reason))
 
     def end_group(self, group_id: str, *, exit_code: int | None = None) -> bool:
         """Mark a group stopped."""
@@ -192,17 +220,11 @@ class SqlControlPlane:
         """Add finished tasks to the statistics of the current minute."""
         given = list(counts)
         if given:
-            self._database.write(lambda transaction: _add_minutes(transaction, given))
+            self._database.write(lambda transaction: minutes.add(transaction, given))
 
     def finished_since(self, seconds: float) -> Mapping[str, int]:
         """Return how many tasks were done and failed in the last seconds, by whole minutes."""
-
-        def count(transaction: Transaction) -> tuple[int, int]:
-            since = (transaction.now - timedelta(seconds=seconds)).replace(second=0, microsecond=0)
-            return transaction.rows(_FINISHED, since=since)[0]
-
-        done, failed = self._database.read(count)
-        return {"done": int(done), "failed": int(failed)}
+        return self._database.read(lambda transaction: minutes.finished_since(transaction, seconds))
 
     def event(self, kind: str, subject: str, text: str) -> None:
         """Write one event."""
@@ -225,17 +247,7 @@ _ANY_OPEN = Statement(
     "SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken') LIMIT 1"
 )
 
-
-def _add_minutes(transaction: Transaction, counts: list[MinuteCount]) -> None:
-    minute = transaction.now.replace(second=0, microsecond=0)
-    for count in sorted(counts, key=lambda count: (count.queue, count.task)):
-        transaction.rows(
-            _ADD_MINUTE,
-            minute=minute,
-            queue=count.queue,
-            task=count.task,
-            done=count.done,
-            failed=count.failed,
-            busy_seconds=count.busy_seconds,
-            max_seconds=count.max_seconds,
-        )
+OPEN_COMMANDS = Statement(
+    f"""SELECT {COMMAND_COLUMNS} FROM adapter_command WHERE status IN ('pending', 'taken')
+    ORDER BY adapter_id, command_id"""
+)

@@ -25,7 +25,7 @@ LATER = 0.0002
 """Seconds between two tries once `SOON` has passed: the holder is slow, and waiting costs less."""
 SOON = 0.005
 COURTESY = 0.02
-"""Seconds for which a writer lets past who hurries."""
+"""Seconds of one wait in which a writer lets past who hurries: the wait for the turns of others does not count."""
 STINT = 0.003
 """Seconds for which a process in a rush (one that does little else than write) takes turn after turn although others
 wait. Each change of processes takes as long as several turns: the next one must wake up, and read anew what it knew of
@@ -67,6 +67,7 @@ class WriterGate:
         self._handle: int | None = None
         self._ignored = False
         self._unheeded = False
+        self._stood_back = False
         self._slate = Slate.blank()
         self._rushes = False
         self._left_at = self._stint_ends = 0.0
@@ -86,8 +87,14 @@ class WriterGate:
 
     def enter(self, on_wait: Callable[[], None], hurries: bool) -> tuple[bool, bool]:
         """Wait; return whether the place among this process's threads, and the side file, are held."""
-        queued = self._threads.acquire(timeout=PATIENCE)
-        return queued, queued and self._take(on_wait, hurries)
+        if not self._threads.acquire(timeout=PATIENCE):
+            return False, False
+        try:
+            return True, self._take(on_wait, hurries)
+        except BaseException:
+            # ^C in the wait: this process goes on, and its next writer waits for nobody.
+            self._threads.release()
+            raise
 
     def leave(self, queued: bool, held: bool) -> None:
         """Give up what `enter` said is held."""
@@ -135,7 +142,7 @@ class WriterGate:
         return False
 
     def _wait(self, handle: int, began: float, on_wait: Callable[[], None], hurries: bool) -> bool:
-        now = began
+        now, courtesy = began, 0.0
         while not self._ignored:
             if hurries:
                 self._slate.hurry(now)
@@ -143,8 +150,9 @@ class WriterGate:
                 self._slate.wait(now, began)
             on_wait()
             self._clock.sleep(self._pause(now, now - began))
-            now = self._clock.boottime()
-            self._unheeded = self._unheeded or now - began > COURTESY
+            before, now = now, self._clock.boottime()
+            courtesy += now - before if self._stood_back else 0.0
+            self._unheeded = self._unheeded or courtesy > COURTESY
             if self._try(handle, now, began, hurries):
                 self._slate.wait_no_more(began)
                 self._stint_ends = now + STINT
@@ -159,7 +167,8 @@ class WriterGate:
 
     def _try(self, handle: int, now: float, since: float, hurries: bool) -> bool:
         """Take the side file if it is free, and nobody is to be let past."""
-        if not hurries and self._lets_past(now, since):
+        self._stood_back = not hurries and self._lets_hurry(now)
+        if self._stood_back or not (hurries or self._is_next(now, since)):
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,15 +181,16 @@ class WriterGate:
         self._ignored = False
         return True
 
-    def _lets_past(self, now: float, since: float) -> bool:
-        """Return whether somebody comes first: who hurries, who is in its stint, or who has waited for longer.
-
-        One who hurries and was let past for long enough counts no more; it may be stopped.
-        """
+    def _lets_hurry(self, now: float) -> bool:
+        """Return whether somebody hurries; one who was let past for long enough (it may be stopped) counts no more."""
         if self._slate.somebody_hurries(now):
             return not self._unheeded
         self._unheeded = False
-        return since > 0 and (self._slate.is_reserved(now) or not self._slate.is_next(now, since))
+        return False
+
+    def _is_next(self, now: float, since: float) -> bool:
+        """Return whether nobody is in its stint, or has waited for longer; in one's own stint there is nobody."""
+        return since == 0 or (not self._slate.is_reserved(now) and self._slate.is_next(now, since))
 
     def _open(self) -> int | None:
         """Open the side file; None where this user may not, or there is no room: it can be done without."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup
+from fleet.domain.group import is_gone as judged_gone
 from fleet.domain.jsontext import printable
-from fleet.domain.liveness import Gap, ProcessIdentity, lease_is_over
+from fleet.domain.liveness import Gap, ProcessIdentity
 from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import ProvenDead
@@ -38,8 +39,12 @@ _ADD = Statement(
 )
 _LAUNCHING = Statement(
     """UPDATE worker_group SET status = 'launching', host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
-        pid = :pid, pid_start_ticks = :pid_start_ticks, log_path = :log_path
+        pid = :pid, pid_start_ticks = :pid_start_ticks, log_path = :log_path, reference = :reference
     WHERE group_id = :group_id AND launch_token = :token AND status IN ('requested', 'launching')"""
+)
+_REFERENCE = Statement(
+    """UPDATE worker_group SET reference = coalesce(:reference, reference), log_path = coalesce(:log_path, log_path)
+    WHERE group_id = :group_id AND launch_token = :token"""
 )
 _CONTACT = Statement(
     """UPDATE worker_group SET status = 'running', host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
@@ -96,16 +101,8 @@ def all_groups(transaction: Transaction, pool: str | None) -> tuple[GroupRecord,
 
 
 def is_gone(group: GroupRecord, now: datetime, gap: Gap | None, proven_dead: ProvenDead) -> bool:
-    """Return whether a group's launch or supervisor counts as gone.
-
-    One that has been in contact is judged by its process and lease; one that has not, by its process and its boot
-    deadline.
-    """
-    if group.process.pid is not None and proven_dead(group.process):
-        return True
-    if group.lease_expires_at is not None:
-        return lease_is_over(group.lease_expires_at, group.lease_seconds, now, gap)
-    return group.boot_deadline_at is not None and group.boot_deadline_at < now
+    """Return whether a group's launch or supervisor counts as gone; see `domain.group.is_gone`."""
+    return judged_gone(group, now, gap, group.process.pid is not None and proven_dead(group.process))
 
 
 def request(
@@ -153,12 +150,22 @@ def add(transaction: Transaction, group: NewGroup) -> GroupOrders:
 
 
 def launching(
-    transaction: Transaction, group_id: str, token: str, process: ProcessIdentity, log_path: str | None
+    transaction: Transaction,
+    group_id: str,
+    token: str,
+    process: ProcessIdentity,
+    log_path: str | None,
+    reference: str | None,
 ) -> bool:
-    """Note the process that a launch started."""
-    return bool(
-        transaction.touched(_LAUNCHING, group_id=group_id, token=token, log_path=log_path, **process_values(process))
-    )
+    """Note what a launch started."""
+    values = {**process_values(process), "log_path": log_path, "reference": reference}
+    return bool(transaction.touched(_LAUNCHING, group_id=group_id, token=token, **values))
+
+
+def note_late(transaction: Transaction, group_id: str, token: str, log_path: str | None, reference: str | None) -> bool:
+    """Note where a launch stands that its group waits for no more."""
+    values = {"log_path": log_path, "reference": reference}
+    return bool(transaction.touched(_REFERENCE, group_id=group_id, token=token, **values))
 
 
 def contact(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
-from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
-from fleet.domain.liveness import Gap, gap_between
+from fleet.domain.adapters import AdapterRecord, is_lost
+from fleet.domain.group import BOOTING, GroupRecord, GroupStatus, supervisor_gone
+from fleet.domain.liveness import Gap, gap_between, lease_is_over
 from fleet.domain.worker import WorkerRecord
 from fleet.errors import DatabaseBusy
-from fleet.storage import commands, groups
+from fleet.storage import adapters, commands, groups
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
 from fleet.storage.forgetting import Ended, forget
@@ -183,9 +184,10 @@ def _rescue_orphans(transaction: Transaction, worker_id: str, incarnation: str) 
 
 
 def expire(database: Database, gap: Gap | None, proven_dead: ProvenDead) -> tuple[str, ...]:
-    """End commands past their time and groups that are gone; return one line each."""
+    """End commands past their time, or of lost adapters, and groups that are gone; return one line each."""
     expired = database.read(lambda transaction: transaction.rows(_ANY_EXPIRED, now=transaction.now))
     lines = database.write(commands.expire) if expired else ()
+    lines = (*lines, *_lose_adapters(database, gap, proven_dead))
 
     def find(transaction: Transaction) -> list[GroupRecord]:
         return [
@@ -205,6 +207,32 @@ def expire(database: Database, gap: Gap | None, proven_dead: ProvenDead) -> tupl
     return lines
 
 
+def _lose_adapters(database: Database, gap: Gap | None, proven_dead: ProvenDead) -> tuple[str, ...]:
+    """Note adapters that are lost, and end what was ordered from them and not taken; return one line each."""
+
+    def find(transaction: Transaction) -> list[AdapterRecord]:
+        now = transaction.now
+        known = adapters.all_adapters(transaction)
+        return [each for each in known if is_lost(each, now, proven_dead) and _is_news(each, now, gap)]
+
+    def lose(transaction: Transaction, seen: AdapterRecord) -> list[str]:
+        if not adapters.lose(transaction, seen):
+            return []
+        for group_id in commands.abandon(transaction, seen.adapter_id):
+            groups.fail(transaction, group_id, f"adapter {seen.adapter_id} was lost before it started anything")
+        return [f"adapter {seen.adapter_id} is lost"]
+
+    return tuple(line for seen in database.read(find) for line in database.write(partial(lose, seen=seen)))
+
+
+def _is_news(adapter: AdapterRecord, now: datetime, gap: Gap | None) -> bool:
+    """Return whether a loss is not noted yet, and no matter of a time in which nobody watched."""
+    expires = adapter.lease_expires_at
+    if expires is None:
+        return False
+    return expires >= now or lease_is_over(expires, adapter.lease_seconds, now, gap)
+
+
 _ANY_EXPIRED = Statement(
     "SELECT 1 FROM adapter_command WHERE status IN ('pending', 'taken') AND expires_at < :now LIMIT 1"
 )
@@ -217,7 +245,7 @@ def _why_gone(group: GroupRecord, proven_dead: ProvenDead) -> str:
             return f"the launched process {group.process.pid} ended before it registered (exit code unknown)"
         return "the launch did not register within its boot deadline"
     if dead:
-        return f"the supervisor (pid {group.process.pid} on {group.process.host}) is gone; its workers finish and end"
+        return supervisor_gone(group.process)
     return f"no heartbeat since {stamp(group.last_heartbeat) if group.last_heartbeat else 'its start'}"
 
 

@@ -6,18 +6,23 @@ Workers are read in as many columns as a plan needs, and what many of them have 
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
-from fleet.domain.group import adapter_backoff
-from fleet.domain.snapshot import AdapterState, PoolSettings, PoolWorker, Snapshot
+from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, is_alive, native_id
+from fleet.domain.group import Template, adapter_backoff
+from fleet.domain.lanes import parse_capabilities
+from fleet.domain.placement import AdapterState
+from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
 from fleet.domain.worker import WorkerStatus
-from fleet.storage import groups
+from fleet.errors import UsageError
+from fleet.storage import adapters, groups
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.presence import PRESENCE, PRESENCE_WIDTH, is_gone
 from fleet.storage.registration import read_gap
-from fleet.storage.rows import lane_of, mapping, names_of
+from fleet.storage.rows import lane_of, loads, mapping, names_of
 from fleet.storage.sql import Statement, as_time, time_of
 
 _OPEN_TASKS = Statement(
@@ -32,6 +37,7 @@ _WANTED = Statement(
             WHERE status = 'scheduled' AND available_at <= :soon ORDER BY available_at LIMIT 10000) AS s)
     ORDER BY l.lane_id"""
 )
+_TEMPLATE = Statement("SELECT template_json FROM scheduler WHERE pool = :pool")
 _SOON = 60.0
 # A worker's row says what it executes as of the last heartbeat; its running rows say it as of now.
 _WORKERS = Statement(
@@ -47,6 +53,10 @@ _FAILED_LAUNCHES = Statement(
             AND c.contacted_at IS NOT NULL AND c.contacted_at >= g.created_at)
         AND NOT EXISTS (SELECT 1 FROM scaling_decision d
             WHERE d.decision_id = g.decision_id AND d.settings_version < :version)"""
+)
+_CARRIED = Statement(
+    """SELECT adapter_id, count(*) FROM worker_group
+    WHERE adapter_id IS NOT NULL AND status NOT IN ('stopped', 'failed') GROUP BY adapter_id"""
 )
 _QUARANTINED = Statement(
     """SELECT w.worker_id, w.incarnation FROM quarantine z JOIN worker_registry w
@@ -75,13 +85,25 @@ def snapshot(
         dead_groups=frozenset(group.group_id for group in found if groups.is_gone(group, now, gap, proven_dead)),
         waiting=waiting,
         running=running,
-        adapter=_adapter(transaction, pool, settings.version, adapter_id),
+        adapters=_adapters(transaction, pool, settings.version, adapter_id, proven_dead),
         gap=gap,
         quarantined=_quarantined(transaction),
         wanted=tuple(
             lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
         ),
+        offered=_offered(transaction, pool),
     )
+
+
+def _offered(transaction: Transaction, pool: str) -> Mapping[str, float]:
+    """Return what the pool's workers offer by its template; what makes no sense there fails their launch."""
+    text = transaction.value(_TEMPLATE, pool=pool)
+    template = Template.from_json(loads(text))
+    told = template.options.get("capability", ()) if template else ()
+    try:
+        return parse_capabilities(",".join([told] if isinstance(told, str) else map(str, told)))
+    except (UsageError, TypeError):
+        return {}
 
 
 def _workers(rows: list[tuple[Any, ...]]) -> tuple[PoolWorker, ...]:
@@ -116,14 +138,47 @@ def _quarantined(transaction: Transaction) -> frozenset[tuple[str, str]]:
     )
 
 
-def _adapter(transaction: Transaction, pool: str, version: int, adapter_id: str) -> AdapterState:
-    """Return how this pool's launches through an adapter have gone lately: another pool's failures are its own.
+def _adapters(
+    transaction: Transaction, pool: str, version: int, own: str, proven_dead: ProvenDead
+) -> tuple[AdapterState, ...]:
+    """Return who may be asked: adapters for which a process stands, and this host's own, unless one stands here."""
+    known = {adapter.adapter_id: adapter for adapter in adapters.all_adapters(transaction)}
+    alive = [each for each in known.values() if is_alive(each, transaction.now, proven_dead)]
+    carried = dict(transaction.rows(_CARRIED))
+    asked: dict[str, AdapterRecord | None] = {adapter.adapter_id: adapter for adapter in alive}
+    if not any(each.kind == NATIVE and native_id(each.process.host or "") == own for each in alive):
+        asked.setdefault(own, known.get(own))
+    return tuple(
+        _adapter(adapter_id, adapter, carried.get(adapter_id, 0), *_launches(transaction, pool, version, adapter_id))
+        for adapter_id, adapter in asked.items()
+    )
 
-    Derived from the groups themselves: launches that never made contact, since one did, under the present settings. A
-    changed setting may have mended what failed, and is tried at once.
+
+def _launches(transaction: Transaction, pool: str, version: int, adapter_id: str) -> tuple[int, datetime | None]:
+    """Return how many of this pool's launches have failed lately, and until when that is reason to wait.
+
+    Derived from the groups themselves, so that another pool's failures are its own: launches that never made contact,
+    since one did, under the present settings. A changed setting may have mended what failed, and is tried at once.
     """
     failures, last = transaction.rows(_FAILED_LAUNCHES, pool=pool, adapter_id=adapter_id, version=version)[0]
     failed_at = as_time(last)
-    if failed_at is None:
-        return AdapterState(adapter_id)
-    return AdapterState(adapter_id, failed_at + timedelta(seconds=adapter_backoff(failures)), failures)
+    return (0, None) if failed_at is None else (failures, failed_at + timedelta(seconds=adapter_backoff(failures)))
+
+
+def _adapter(
+    adapter_id: str, adapter: AdapterRecord | None, carried: int, failures: int, until: datetime | None
+) -> AdapterState:
+    if adapter is None:
+        return AdapterState(adapter_id, groups=carried, backoff_until=until, consecutive_failures=failures)
+    return AdapterState(
+        adapter_id,
+        # What nobody stands for any more has no limits: they were those of the process that stood for it.
+        adapter.limits if adapter.lease_expires_at is not None else Limits(),
+        carried,
+        adapter.resizes or adapter.lease_expires_at is None,
+        adapter.priority,
+        adapter.status,
+        adapter.reason,
+        max(filter(None, (until, adapter.backoff_until)), default=None),
+        max(failures, adapter.consecutive_failures),
+    )

@@ -5,26 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
+from fleet.domain.execution import Fence
 from fleet.domain.group import CommandStatus
-from fleet.domain.orders import ORDER_LIFETIME, OrderKind, OrderRecord
+from fleet.domain.orders import (
+    OF_DRAINING,
+    ORDER_LIFETIME,
+    OrderAnswer,
+    OrderKind,
+    OrderRecord,
+    assignment_answer,
+    cancel_refusal,
+)
+from fleet.storage import assignments
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
-from fleet.storage.rows import answer_values, dumps, loads, mapping
-from fleet.storage.sql import Row, Statement, as_time, time_of
+from fleet.storage.guards import leaving
+from fleet.storage.order_rows import IS_OPEN, ORDER_COLUMNS, close, order_of, taken
+from fleet.storage.rows import dumps
+from fleet.storage.sql import Row, Statement
+from fleet.storage.void_orders import any_void, end_void
 
-_COLUMNS = """command_id, worker_id, incarnation, kind, arguments_json, status, taken_by, created_at, expires_at,
-    taken_at, finished_at, reply_json, error_code, error_message"""
 _GIVE_TEXT = f"""
     INSERT INTO worker_command (worker_id, incarnation, kind, arguments_json, status, created_at, expires_at)
     SELECT w.worker_id, w.incarnation, CAST(:kind AS VARCHAR), {{arguments}}, 'pending', {{now}}, {{expires}}
     FROM worker_registry w
-    WHERE w.worker_id = :worker AND w.incarnation = :incarnation AND w.status = 'active'
+    WHERE w.worker_id = :worker AND w.incarnation = :incarnation
+        AND (w.status = 'active' OR (w.status = 'terminating' AND CAST(:of_draining AS INTEGER) = 1))
         AND NOT EXISTS (SELECT 1 FROM worker_command c
             WHERE c.worker_id = :worker AND c.kind = CAST(:kind AS VARCHAR) AND c.created_at > :cooled)
     ON CONFLICT DO NOTHING
-    RETURNING {_COLUMNS}
+    RETURNING {ORDER_COLUMNS}
     """
 _GIVE = Statement(
     _GIVE_TEXT.format(arguments=":arguments", now=":now", expires=":expires"),
@@ -34,32 +47,28 @@ _GIVE = Statement(
         expires="CAST(:expires AS timestamptz)",
     ),
 )
-_OPEN_TEXT = """FROM worker_command WHERE status IN ('pending', 'taken') AND expires_at > :now
-    AND incarnation IN (SELECT value FROM {list})"""
-_LIST = ("json_each(:incarnations)", "json_array_elements_text(CAST(:incarnations AS json))")
-_ANY = Statement(*(f"SELECT 1 {_OPEN_TEXT.format(list=each)} LIMIT 1" for each in _LIST))
+_PENDING, _TAKEN = CommandStatus.PENDING, CommandStatus.TAKEN
+_OPEN_TEXT = f"""SELECT {ORDER_COLUMNS} FROM worker_command WHERE {IS_OPEN} AND expires_at > :now
+    AND incarnation IN (SELECT value FROM {{list}}) ORDER BY command_id"""
+_OPEN = Statement(
+    _OPEN_TEXT.format(list="json_each(:incarnations)"),
+    _OPEN_TEXT.format(list="json_array_elements_text(CAST(:incarnations AS json))"),
+)
 _TAKE = Statement(
-    *(
-        f"""UPDATE worker_command SET status = 'taken', taken_by = :taker, taken_at = :now
-        WHERE command_id IN (SELECT command_id {_OPEN_TEXT.format(list=each)}) AND status IN ('pending', 'taken')
-        RETURNING {_COLUMNS}"""
-        for each in _LIST
-    )
+    f"""UPDATE worker_command SET status = 'taken', taken_by = :taker, taken_at = :now
+    WHERE command_id = :command_id
+        AND ({leaving(_PENDING, to=(_TAKEN,))} OR (status = 'taken' AND taken_by <> :taker))"""
 )
-_ANSWER = Statement(
-    """UPDATE worker_command SET status = :status, finished_at = :now, reply_json = :reply, error_code = :error_code,
-        error_message = :error_message
-    WHERE command_id = :command_id AND status = 'taken'"""
+_NOTE = Statement("UPDATE worker_command SET reply_json = :reply WHERE command_id = :command_id")
+_ASK_TO_STOP = Statement(
+    """UPDATE work_queue SET cancel_requested = true
+    WHERE id = :task AND status = 'running' AND worker = :worker AND incarnation = :incarnation
+    RETURNING id, claim_token"""
 )
-_OVERDUE = "status IN ('pending', 'taken') AND expires_at <= :now"
-_ANY_OVERDUE = Statement(f"SELECT 1 FROM worker_command WHERE {_OVERDUE} LIMIT 1")
-_EXPIRE = Statement(
-    f"""UPDATE worker_command SET status = 'expired', finished_at = :now
-    WHERE {_OVERDUE} RETURNING command_id, kind, worker_id"""
-)
-_NEWEST = Statement(f"SELECT {_COLUMNS} FROM worker_command ORDER BY command_id DESC LIMIT :limit")
+_GET = Statement(f"SELECT {ORDER_COLUMNS} FROM worker_command WHERE command_id = :command_id")
+_NEWEST = Statement(f"SELECT {ORDER_COLUMNS} FROM worker_command ORDER BY command_id DESC LIMIT :limit")
 _NEWEST_OF_ONE = Statement(
-    f"SELECT {_COLUMNS} FROM worker_command WHERE worker_id = :worker ORDER BY command_id DESC LIMIT :limit"
+    f"SELECT {ORDER_COLUMNS} FROM worker_command WHERE worker_id = :worker ORDER BY command_id DESC LIMIT :limit"
 )
 
 
@@ -89,6 +98,7 @@ class SqlWorkerOrders:
                 worker=worker_id,
                 incarnation=incarnation,
                 kind=str(kind),
+                of_draining=int(kind in OF_DRAINING),
                 arguments=dumps(dict(arguments or {})),
                 now=now,
                 expires=now + timedelta(seconds=lifetime),
@@ -96,7 +106,7 @@ class SqlWorkerOrders:
             )
             if row is None:
                 return None
-            order = _order(row)
+            order = order_of(row)
             record_event(transaction, "worker_order", worker_id, f"{kind} (command {order.command_id}): {reason}")
             return order
 
@@ -104,15 +114,13 @@ class SqlWorkerOrders:
 
     def take(self, incarnations: Collection[str], taker: str) -> tuple[OrderRecord, ...]:
         """Take the open orders to these lives."""
-        wanted = json.dumps(sorted(incarnations))
-        if not incarnations or not self._database.read(
-            lambda transaction: transaction.rows(_ANY, incarnations=wanted, now=transaction.now)
-        ):
+        if not incarnations:
             return ()
-        rows = self._database.write(
-            lambda transaction: transaction.records(_TAKE, incarnations=wanted, now=transaction.now, taker=taker)
-        )
-        return tuple(sorted(map(_order, rows), key=lambda order: order.command_id))
+        wanted = json.dumps(sorted(incarnations))
+        found = self._database.read(partial(_open, wanted=wanted))
+        if all(order.taken_by == taker for order in found):
+            return found
+        return self._database.write(partial(_take, wanted=wanted, taker=taker))
 
     def answer(
         self,
@@ -123,17 +131,36 @@ class SqlWorkerOrders:
         error_message: str | None = None,
     ) -> bool:
         """Close a taken order."""
-        values = answer_values(reply, error_code, error_message)
-        return self._database.write(
-            lambda transaction: bool(transaction.touched(_ANSWER, command_id=command_id, now=transaction.now, **values))
-        )
+        answer = OrderAnswer(reply, error_code, error_message)
+        return self._database.write(lambda transaction: _answer(transaction, command_id, answer))
+
+    def assign(self, command_id: int) -> int | None:
+        """Assign the task of a taken `set_task` to its worker."""
+        return self._database.write(lambda transaction: _assign(transaction, command_id))
+
+    def follow(self, command_id: int) -> bool:
+        """Close a `set_task` whose task its worker has claimed, or never will."""
+
+        def verdict(transaction: Transaction) -> OrderAnswer | None:
+            order = _get(transaction, command_id)
+            if order is None or order.status is not CommandStatus.TAKEN:
+                return None
+            return assignment_answer(order, assignments.look(transaction, order.task_id))
+
+        answer = self._database.read(verdict)
+        return answer is not None and self._database.write(lambda transaction: _answer(transaction, command_id, answer))
+
+    def cancel_task(self, command_id: int) -> Fence | None:
+        """Ask for the end of what a `cancel_task` names, if its worker holds it, and close the order."""
+        return self._database.write(lambda transaction: _cancel_task(transaction, command_id))
 
     def expire(self) -> tuple[str, ...]:
-        """End orders whose time is over."""
-        if not self._database.read(lambda transaction: transaction.rows(_ANY_OVERDUE, now=transaction.now)):
-            return ()
-        rows = self._database.write(lambda transaction: transaction.rows(_EXPIRE, now=transaction.now))
-        return tuple(f"command {command_id} ({kind} of worker {worker}) expired" for command_id, kind, worker in rows)
+        """End orders whose time, or whose worker, is over; give back tasks that no order assigns."""
+        return self._database.write(end_void) if self._database.read(any_void) else ()
+
+    def get(self, command_id: int) -> OrderRecord | None:
+        """Return an order, None when there is none of this id."""
+        return self._database.read(lambda transaction: _get(transaction, command_id))
 
     def list(self, worker_id: str | None = None, limit: int = 100) -> tuple[OrderRecord, ...]:
         """Return orders, newest first."""
@@ -143,23 +170,51 @@ class SqlWorkerOrders:
                 return transaction.records(_NEWEST, limit=limit)
             return transaction.records(_NEWEST_OF_ONE, worker=worker_id, limit=limit)
 
-        return tuple(map(_order, self._database.read(read)))
+        return tuple(map(order_of, self._database.read(read)))
 
 
-def _order(row: Row) -> OrderRecord:
-    return OrderRecord(
-        command_id=row["command_id"],
-        worker_id=row["worker_id"],
-        incarnation=row["incarnation"],
-        kind=OrderKind(row["kind"]),
-        arguments=mapping(row["arguments_json"]),
-        status=CommandStatus(row["status"]),
-        taken_by=row["taken_by"],
-        created_at=time_of(row["created_at"]),
-        expires_at=time_of(row["expires_at"]),
-        taken_at=as_time(row["taken_at"]),
-        finished_at=as_time(row["finished_at"]),
-        reply=loads(row["reply_json"]),
-        error_code=row["error_code"],
-        error_message=row["error_message"],
-    )
+def _get(transaction: Transaction, command_id: int) -> OrderRecord | None:
+    row = transaction.record(_GET, command_id=command_id)
+    return None if row is None else order_of(row)
+
+
+def _open(transaction: Transaction, wanted: str) -> tuple[OrderRecord, ...]:
+    return tuple(map(order_of, transaction.records(_OPEN, incarnations=wanted, now=transaction.now)))
+
+
+def _take(transaction: Transaction, wanted: str, taker: str) -> tuple[OrderRecord, ...]:
+    for order in _open(transaction, wanted):
+        transaction.rows(_TAKE, command_id=order.command_id, taker=taker, now=transaction.now)
+    return tuple(order for order in _open(transaction, wanted) if order.taken_by == taker)
+
+
+def _assign(transaction: Transaction, command_id: int) -> int | None:
+    order = taken(transaction, command_id)
+    if order is None or order.assigned_token is not None or order.expires_at <= transaction.now:
+        return None
+    outcome = assignments.assign(transaction, order)
+    if isinstance(outcome, OrderAnswer):
+        close(transaction, order, outcome)
+        return None
+    transaction.rows(_NOTE, command_id=command_id, reply=dumps({"claim_token": outcome.claim_token}))
+    return outcome.lane_id
+
+
+def _cancel_task(transaction: Transaction, command_id: int) -> Fence | None:
+    order = taken(transaction, command_id)
+    if order is None:
+        return None
+    asked = transaction.rows(_ASK_TO_STOP, task=order.task_id, worker=order.worker_id, incarnation=order.incarnation)
+    if not asked:
+        close(transaction, order, cancel_refusal(order, assignments.look(transaction, order.task_id)))
+        return None
+    fence = Fence(*asked[0])
+    close(transaction, order, OrderAnswer({"task_id": fence.task_id, "claim_token": fence.claim_token}))
+    return fence
+
+
+def _answer(transaction: Transaction, command_id: int, answer: OrderAnswer) -> bool:
+    order = taken(transaction, command_id)
+    if order is not None:
+        close(transaction, order, answer)
+    return order is not None

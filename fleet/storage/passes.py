@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template
-from fleet.domain.plan import CancelGroup, Plan, StartGroup
+from fleet.domain.plan import Plan, StartGroup
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
-from fleet.storage import commands, groups
+from fleet.storage import adapters, commands, groups
 from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
@@ -209,7 +209,7 @@ def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied 
     decision_id = _decide(transaction, current, plan)
     started = [_start(transaction, current, decision_id, start) for start in plan.starts]
     for cancel in plan.cancels:
-        _cancel(transaction, cancel)
+        stop_group(transaction, cancel.group_id, "withdrawn: fewer workers are wanted now")
     drained, kept = _drain_workers(transaction, plan)
     for resize in plan.resizes:
         groups.resize(transaction, resize.group_id, resize.before, resize.after + kept.count(resize.group_id))
@@ -243,8 +243,10 @@ def _drain_workers(transaction: Transaction, plan: Plan) -> tuple[list[str], lis
 def _start(transaction: Transaction, current: ScalerPass, decision_id: int, start: StartGroup) -> tuple[int, str]:
     """Request a group and order its start; return (command id, group id)."""
     group_id, launch_token = uuid.uuid4().hex[:12], uuid.uuid4().hex
+    adapters.know(transaction, start.adapter_id)
+    deadline = BOOT_DEADLINE + _rest(transaction, start.adapter_id)
     groups.request(
-        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, BOOT_DEADLINE
+        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, deadline
     )
     arguments = {
         "group_id": group_id,
@@ -259,15 +261,27 @@ def _start(transaction: Transaction, current: ScalerPass, decision_id: int, star
         CommandKind.START_WORKER_GROUP,
         arguments,
         epoch=current.epoch,
-        lifetime=BOOT_DEADLINE,
+        lifetime=deadline,
     )
     return command_id, group_id
 
 
-def _cancel(transaction: Transaction, cancel: CancelGroup) -> None:
-    """Withdraw a launch: its start command is cancelled, or finds the token refused."""
-    groups.stop(transaction, cancel.group_id, "withdrawn: fewer workers are wanted now")
-    commands.cancel_start(transaction, cancel.group_id)
+def _rest(transaction: Transaction, adapter_id: str) -> float:
+    """Return how many seconds pass at most before an adapter that runs from time to time runs again."""
+    adapter = adapters.get(transaction, adapter_id)
+    return adapter.lease_seconds if adapter is not None and adapter.rests else 0.0
+
+
+def stop_group(transaction: Transaction, group_id: str, reason: str) -> bool:
+    """Order a group to stop; of one that has not come up its start is cancelled, or else its place told to end it."""
+    stopped = groups.stop(transaction, group_id, reason)
+    group = groups.get(transaction, group_id)
+    if stopped and group is not None and group.contacted_at is None:
+        if commands.cancel_start(transaction, group_id):
+            groups.end(transaction, group_id, None)
+        else:
+            commands.shut_down(transaction, group)
+    return stopped
 
 
 def _decide(transaction: Transaction, current: ScalerPass, plan: Plan) -> int:

@@ -128,7 +128,7 @@ def worker_of(row: Row) -> WorkerRecord:
 
 GROUP_COLUMNS = f"""group_id, pool, adapter_id, capabilities_json, target_size, status, launch_token, {PROCESS},
     created_at, contacted_at, boot_deadline_at, last_heartbeat, lease_seconds, lease_expires_at, exit_code, error,
-    log_path, decision_id"""
+    log_path, decision_id, reference, stopped_at"""
 
 
 def group_of(row: Row) -> GroupRecord:
@@ -152,6 +152,8 @@ def group_of(row: Row) -> GroupRecord:
         error=row["error"],
         log_path=row["log_path"],
         decision_id=row["decision_id"],
+        reference=row["reference"],
+        stopped_at=as_time(row["stopped_at"]),
     )
 
 
@@ -167,7 +169,7 @@ def answer_values(reply: Mapping[str, Any] | None, error_code: int | None, error
 
 
 COMMAND_COLUMNS = """command_id, adapter_id, pool, kind, arguments_json, status, taken_by_json, scheduler_epoch,
-    created_at, expires_at, taken_at, finished_at, reply_json, error_code, error_message"""
+    adapter_epoch, created_at, expires_at, taken_at, finished_at, reply_json, error_code, error_message"""
 
 
 def command_of(row: Row) -> CommandRecord:

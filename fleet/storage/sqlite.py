@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,6 +15,7 @@ from urllib.parse import quote
 
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseError
+from fleet.storage.access import unwritable
 from fleet.storage.connections import FileConnections, MemoryConnection
 from fleet.storage.database import original
 from fleet.storage.gate import WriterGate
@@ -175,20 +175,10 @@ def _beside(path: Path | None, suffix: str) -> Path:
 
 
 def _owners(path: Path | None) -> str:
-    """Return which of the files this user may not write, and whose they are."""
+    """Return which of the files this user may not write, and what to do."""
     if path is None:
         return ""
-    for file in (path, _beside(path, "-wal"), _beside(path, "-shm"), path.parent):
-        if file.exists() and not os.access(file, os.W_OK):
-            return f": {file} belongs to {_name(file.stat().st_uid)} (run as that user, or change owner and mode)"
-    return ""
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+    return unwritable((path, _beside(path, "-wal"), _beside(path, "-shm"), path.parent))
 
 
 def check_library() -> None:

@@ -11,6 +11,8 @@ from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.errors import DatabaseMissing
 from fleet.storage import schema, upkeep
+from fleet.storage.access import is_there
+from fleet.storage.adapters import SqlAdapters
 from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.health import SqlHealthRecords
@@ -46,6 +48,7 @@ class SqlStorage:
         self.control = SqlControlPlane(database)
         self.health = SqlHealthRecords(database)
         self.orders = SqlWorkerOrders(database)
+        self.adapters = SqlAdapters(database)
 
     @classmethod
     def open(cls, location: Location, *, create: bool, adopt: bool, read_only: bool, clock: Clock) -> SqlStorage:
@@ -73,7 +76,7 @@ class SqlStorage:
         database = cls.database_at(location, clock=clock)
 
         def open() -> SqlStorage:
-            if location.path is not None and not location.path.exists():
+            if location.path is not None and not is_there(location.path):
                 raise _missing(location.path)
             try:
                 schema.check(database)
@@ -147,7 +150,7 @@ class SqlStorage:
 def _prepare_file(path: Path, create: bool, read_only: bool) -> None:
     """Check the file, making a missing one where that is wanted."""
     check_library()
-    if not path.exists():
+    if not is_there(path):
         if not create or read_only:
             raise _missing(path)
         create_file(path)

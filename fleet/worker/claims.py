@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleet.clock import boottime
-from fleet.domain.execution import ClaimedTask, ClaimReply, Failure, Fence
+from fleet.domain.execution import ClaimedTask, ClaimReply, Failure
 from fleet.domain.lanes import LaneClaim
 from fleet.domain.task import TaskStatus
 from fleet.faultpoints import reach
@@ -20,7 +20,7 @@ from fleet.worker.own_task import OwnTask
 from fleet.worker.patience import TROUBLE
 from fleet.worker.record import Phase
 from fleet.worker.slot import Slot
-from fleet.worker.tally import Tally
+from fleet.worker.tally import Tally, counted
 
 _log = logging.getLogger("fleet.worker")
 
@@ -127,21 +127,31 @@ class Claims:
         self.recorded_at = boottime()
         if self._slot.is_concurrent:
             self._slot.free_seats([execution.claimed.fence for execution in executed])
-        self._account(executed, reply.accepted)
+        self._account(executed, reply)
         return reply
 
     def _finish_and_claim(self, executed: Sequence[Execution], limit: int) -> ClaimReply:
         now = boottime()
         finishes = [execution.finish(now, random.random) for execution in executed]
-        reply = self._queue.finish_and_claim(self._membership.claimant, finishes, *self._wanted(limit))
+        reply = self._queue.finish_and_claim(
+            self._membership.claimant,
+            finishes,
+            *self._wanted(limit),
+            counting=lambda reply: self.tally.due(executed, reply, now),
+        )
         if reply.tasks:
             reach("worker.claimed")
         return reply
 
-    def _account(self, executed: Sequence[Execution], accepted: frozenset[Fence]) -> None:
+    def _account(self, executed: Sequence[Execution], reply: ClaimReply) -> None:
         self.recorded += len(executed)
+        self.tally.note(executed, reply, self.recorded_at)
+        accepted = reply.accepted
         # Each execution has a fence of its own.
-        taken = len(executed) if len(accepted) == len(executed) else self._slot.taken
+        taken = len(executed)
+        if len(accepted) < len(executed):
+            taken = self._slot.taken
+            self.tally.add(one for one in executed[:taken] if one.claimed.fence not in accepted)
         done = 0
         for position, execution in enumerate(executed):
             claimed = execution.claimed
@@ -159,7 +169,6 @@ class Claims:
 
     def _count(self, execution: Execution) -> bool:
         """Count an execution, and tell of its failure; return whether it is a success, which is left to the caller."""
-        self.tally.add(execution)
         if isinstance(execution.outcome, Failure):
             self._slot.failed += 1
             _tell_failure(execution.claimed, execution.outcome)
@@ -176,7 +185,7 @@ class Claims:
             own.roll_back()
             return Completion(execution)
         try:
-            accepted = own.complete(execution.finish(boottime(), random.random))
+            accepted = own.complete(execution.finish(boottime(), random.random), counted([execution]))
         except Exception as error:
             reason = describe(error)
             _log.warning("the transaction of task %d was undone: %s", execution.claimed.task_id, reason)

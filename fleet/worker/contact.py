@@ -1,12 +1,22 @@
-"""How a worker group becomes known to the database."""
+"""How a worker group becomes known to the database, and that it has lost its supervisor."""
 
 from __future__ import annotations
 
-from fleet.domain.group import GroupOrders, NewGroup
+import logging
+
+from fleet.clock import Clock
+from fleet.domain.group import GroupOrders, NewGroup, supervisor_gone
 from fleet.domain.liveness import ProcessIdentity
 from fleet.faultpoints import reach
+from fleet.process import is_dead
 from fleet.storage.interfaces import ControlPlane
+from fleet.worker.patience import TROUBLE
 from fleet.worker.settings import WorkerSettings
+
+DYING_TIME = 1.0
+"""Seconds within which a process is dead whose descriptors are closed."""
+
+_log = logging.getLogger("fleet.keeper")
 
 
 def introduce(
@@ -43,3 +53,23 @@ def introduce(
             log_path=settings.log_path,
         )
     )
+
+
+def give_up(control: ControlPlane, group_id: str, supervisor: ProcessIdentity, clock: Clock) -> None:
+    """Write that a group has lost its supervisor, once that is certain: where nobody else is left, nobody else would.
+
+    Args:
+        control: the store's control plane.
+        group_id: the group.
+        supervisor: who the group was.
+        clock: for the wait until the supervisor is dead: its descriptors close a moment before.
+    """
+    deadline = clock.boottime() + DYING_TIME
+    while not is_dead(supervisor):
+        if clock.boottime() > deadline:
+            return
+        clock.sleep(0.005)
+    try:
+        control.fail_group(group_id, error=supervisor_gone(supervisor))
+    except TROUBLE as error:
+        _log.warning("that the group is over could not be written (%s): maintenance will", error)

@@ -6,6 +6,7 @@ import logging
 import random
 import select
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.clock import SystemClock, boottime
@@ -16,7 +17,7 @@ from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.batches import BatchWatch
 from fleet.worker.beats import Heartbeats
 from fleet.worker.board import Board
-from fleet.worker.contact import introduce
+from fleet.worker.contact import give_up, introduce
 from fleet.worker.duties import Duties
 from fleet.worker.errands import Errands
 from fleet.worker.glances import Glances
@@ -112,12 +113,14 @@ class Keeper:
 
     def _prepare(self, watch: Watch) -> None:
         settings = self._settings
-        lanes = LearnedLanes(settings.offer(0, dict.fromkeys(self._handlers)), weighted=False)
+        # Without a name: whoever has a task assigned to it is woken by the order.
+        offer = replace(settings.offer(0, dict.fromkeys(self._handlers)), worker_id="")
+        lanes = LearnedLanes(offer, weighted=False)
         self._watch = watch
         metrics = Metrics(self._disk, settings.max_memory_mb, inherits=self._known)
         self._beats = Heartbeats(settings, self._board, self._channels, self._storage, metrics)
         self._batches = BatchWatch(settings, self._board, self._storage.queue)
-        self._errands = Errands(settings, self._board, self._channels, self._storage)
+        self._errands = Errands(settings, self._board, self._channels, self._storage, self._handlers)
         self._glances = Glances(settings, self._board, self._storage)
         self._upkeep = Upkeep(self._storage, self._board, self._beat_if_due)
         self._waker = Waker(self._board, self._channels, self._storage, watch, lanes)
@@ -153,8 +156,9 @@ class Keeper:
         yield "batches", self._batches.run_once
         yield "waking", self._waker.run_once
         yield "cancelled tasks", self._glances.notice_cancels
+        yield "orders to busy workers", self._errands.run_while_executing
         if self._waker.saw_change:
-            yield "drained workers", self._notice_drains
+            yield "orders to idle workers", self._notice_orders
 
     # Heartbeats and orders
 
@@ -188,13 +192,14 @@ class Keeper:
     def _write_deaths(self) -> None:
         self._told.write_deaths(self._storage)
 
-    def _notice_drains(self) -> float | None:
-        """Beat at once when an idle worker was flagged: told with the next beat, it would sit idle until then."""
-        ordered = self._glances.drain_ordered()
-        if ordered is None:
+    def _notice_orders(self) -> float | None:
+        """Heed what somebody has just ordered: told with the next beat, an idle worker would sit idle until then."""
+        drained = self._glances.drain_ordered()
+        if drained is None:
             return self._glances.until_drains
-        if ordered:
+        if drained:
             self._beat_at = boottime()
+        self._errands.run()
         self._waker.saw_change = False
         return None
 
@@ -248,6 +253,7 @@ class Keeper:
         """Write what is left and mark the group ended; without a supervisor, leave at once: workers beat alone."""
         if self._told.finish is None:
             _log.warning("the supervisor is gone: its workers finish what they execute")
+            give_up(self._storage.control, self._settings.group_id, self._group, self._clock)
             return 0
         self._told.hear_workers()
         self._told.write_counts(self._storage)

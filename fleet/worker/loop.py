@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from fleet.clock import SystemClock, boottime
 from fleet.domain.execution import ClaimedTask
@@ -140,12 +141,18 @@ class Worker:
             if self._is_void and self._ending is Ending.NONE:
                 self._start_over()
             return ()
+        self._learn_assigned()
         tasks, reply = self._claims.next(limit)
         self._tell_keeper()
         if reply is not None:
             self._lanes.learn(self._storage.queue, reply.max_lane_id)
             self._heed(reply.status)
         return tasks
+
+    def _learn_assigned(self) -> None:
+        """Learn the lane of what was assigned to this worker, which is claimed before all else."""
+        with suppress(*TROUBLE):
+            self._lanes.learn(self._storage.queue, self._slot.lane)
 
     @property
     def _is_void(self) -> bool:
@@ -234,7 +241,7 @@ class Worker:
         return EXIT_REFUSED if self._ending is Ending.REFUSED else EXIT_ENDED
 
     def _tell_keeper(self, last: bool = False) -> None:
-        """Hand over the statistics, at most once per heartbeat; what the keeper misses is not counted."""
+        """Hand over what no commit has counted, at most once per heartbeat; what the keeper misses is not counted."""
         now = boottime()
         if not last and now - self._told_at < self._settings.heartbeat:
             return

@@ -111,6 +111,14 @@ class Metrics:
         return past
 
 
+def resident_mb(pid: int) -> float | None:
+    """Return the MiB that a process holds in memory, None when that cannot be told."""
+    try:
+        return round(psutil.Process(pid).memory_info().rss / MIB, 1)
+    except (OSError, psutil.Error):
+        return None
+
+
 def _used(past: _Past) -> dict[str, Any]:
     """Return memory, and the share of a CPU since the last time: what a worker has started is in it, ended or not."""
     with past.process.oneshot():

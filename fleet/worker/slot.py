@@ -51,6 +51,7 @@ class Slot(Cells):
     _incarnation_high = Word(16)
     _incarnation_low = Word(17)
     replaced = Word(18)  # set to 1 by the keeper: end after the present task, another takes this place
+    lane = Word(20)  # by the keeper: the lane of what was assigned to the worker last
     writes_since = Word(19)  # by the worker: since when it has, or asks for, the write lock; 0 when it does not
     _changes = Word(20)  # by the worker: odd while it changes what it holds without the lock
 

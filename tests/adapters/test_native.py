@@ -81,7 +81,7 @@ def adapter(tmp_path: Path) -> Iterator[NativeAdapter]:
     yield made
     for child in list(made._children.values()):
         child.kill()
-    until(lambda: made.ended_groups() or not made.list_groups())
+    until(lambda: made.ended_groups() or not made._children)
 
 
 @pytest.fixture

@@ -192,6 +192,21 @@ def test_bad_line_in_a_later_chunk_says_what_was_enqueued(fleet: Command, databa
     assert sum(counts.pending for counts in database.queue.counts()) == 1000
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"task": "x", "payload": {"a": "\\u0000"}}', "line 1: the text at $.payload.a contains NUL"),
+        ('{"task": "x", "payload": {"a": 1e999}}', "line 1: inf at $.payload.a is not a JSON number"),
+        ("[]", "line 1: it must be a JSON object"),
+        ("{", "line 1: it is not valid JSON"),
+    ],
+)
+def test_a_bad_line_is_told_in_a_sentence(fleet: Command, folder: Path, line: str, words: str) -> None:
+    """What is wrong with a line follows its number, with no more words between than it needs."""
+    (folder / "jobs.jsonl").write_text(line + "\n")
+    fleet("enqueue", "--from", "jobs.jsonl").refused(2, f"jobs.jsonl {words}")
+
+
 def test_empty_input_is_no_error(fleet: Command, database: Storage, folder: Path) -> None:
     """An empty file enqueues nothing, warns of nothing, and exits 0."""
     (folder / "none.jsonl").touch()

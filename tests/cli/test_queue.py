@@ -151,6 +151,8 @@ def test_wait(fleet: Command, three: Storage) -> None:
     assert late.err == "error: task 3 has not ended within 0.01 s; it may still end\n"
     document = fleet("task", "wait", "1", "2", "--json").document
     assert [task["status"] for task in document] == ["done", "failed"]
+    late = fleet("task", "wait", "3", "1", "--timeout", "0.01s", "--json")
+    assert (late.code, [(task["id"], task["status"]) for task in late.document]) == (4, [(3, "pending"), (1, "done")])
 
 
 def test_wait_ends_at_control_c(database: Storage) -> None:

@@ -15,7 +15,7 @@ from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.schedule import Schedule
 from fleet.domain.task import HandlerDefaults, NewTask
 from fleet.domain.worker import Beat, WorkerRegistration
-from fleet.process import identify
+from fleet.process import identify, is_dead
 from fleet.storage.interfaces import Holder, MinuteCount, SettingsChange, Storage
 from tests.cli.conftest import Command
 from tests.commands import run_to_end
@@ -110,6 +110,20 @@ def test_groups_tell_why_one_failed(fleet: Command, database: Storage) -> None:
     assert (rows["g1"]["status"], rows["g1"]["target_size"]) == ("running", 2)
     assert (rows["g2"]["status"], rows["g2"]["exit_code"]) == ("failed", 2)
     assert "ModuleNotFoundError: No module named 'jobs'" in fleet("groups").out
+
+
+def test_a_killed_group_is_lost_at_once(fleet: Command, database: Storage) -> None:
+    """`groups` and `status` call a group lost whose supervisor is certainly gone, and the fleet unhealthy, until
+    maintenance has written it off."""
+    database.control.add_group(NewGroup("g", "default", 1, "t", dead(), 20, {}))
+    database.control.add_group(NewGroup("h", "default", 1, "u", identify(), 20, {}))
+    rows = {row["group_id"]: (row["status"], row["state"]) for row in fleet("groups", "--json").document}
+    assert rows == {"g": ("running", "lost"), "h": ("running", "running")}
+    assert re.search("^g .* lost ", fleet("groups").out, re.MULTILINE)
+    seen = fleet("status", "--json")
+    assert (seen.code, seen.document["groups"]["lost"], seen.document["groups"]["running"]) == (1, 1, 1)
+    database.control.expire(None, is_dead)
+    assert fleet("status").code == 0
 
 
 def test_handlers_tell_who_offers_them(fleet: Command, database: Storage) -> None:

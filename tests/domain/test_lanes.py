@@ -182,3 +182,11 @@ def test_preferences_stand_in_the_key_and_are_told_apart() -> None:
     assert prefers_of("[") == {}
     with pytest.raises(UsageError, match="this word is taken"):
         parse_capabilities("prefers=1")
+
+
+def test_what_is_assigned_comes_before_all_else() -> None:
+    """A lane that is assigned to the worker is claimed from first, whatever its queue's order and preferences; one that
+    is assigned to another is not served."""
+    own = Lane(3, "b", "t", {}, "w", {"fast": 2})
+    lanes = [lane(1, "a"), lane(2, "b"), own, lane(4, "a", worker="other")]
+    assert tiers(lanes, offer(("a", 0), ("b", 0)), lambda: 0.5) == ((1, 0, 0), (2, 1, 0), (3, -1, 0))

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from fleet.domain.group import BOOTING, GroupRecord, GroupStatus
 from fleet.domain.lanes import Lane
 from fleet.domain.liveness import ProcessIdentity
+from fleet.domain.placement import AdapterState
 from fleet.domain.plan import CancelGroup, Plan, ResizeGroup, StartGroup, decide
-from fleet.domain.snapshot import AdapterState, PoolSettings, PoolWorker, Snapshot
+from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
 from fleet.domain.worker import WorkerStatus
 from fleet.errors import UsageError
 
@@ -91,7 +92,7 @@ def a_snapshot(
         dead_groups=dead_groups,
         waiting=0,
         running=0,
-        adapter=adapter or AdapterState(NATIVE),
+        adapters=(adapter or AdapterState(NATIVE),),
     )
 
 
@@ -147,7 +148,7 @@ def test_one_pass_starts_no_more_than_it_may() -> None:
 
 def test_an_adapter_that_backs_off_is_left_alone() -> None:
     """Nothing is started before `backoff_until`, and the reason says why (LF08)."""
-    adapter = AdapterState(NATIVE, NOW + timedelta(seconds=8), 3)
+    adapter = AdapterState(NATIVE, backoff_until=NOW + timedelta(seconds=8), consecutive_failures=3)
     plan = decide(a_snapshot(fixed(5), adapter=adapter))
     assert plan.is_empty
     assert any("3 failed launches" in reason for reason in plan.reasons)

@@ -20,7 +20,7 @@ from fleet.config import locate
 from fleet.errors import DatabaseError
 from fleet.storage import sqlite
 from fleet.wiring import open_storage
-from tests.faults.commands import NOBODY, python, python_as_nobody
+from tests.faults.commands import NOBODY, plainly_as_nobody, python, python_as_nobody
 from tests.processes import procfs
 from tests.processes.harness import Site
 
@@ -159,6 +159,39 @@ def test_status_of_a_read_only_copy(shared_site: Site) -> None:
     assert '"fleet.noop"' in listed.out
     assert python_as_nobody(site, "-m", "fleet", "status", database).out
     python_as_nobody(site, "-m", "fleet.cli.worker", database).refused(3, str(site.database), "belongs to root")
+
+
+COMMANDS = (
+    *("init", "db current", "db upgrade", "db vacuum", "tasks", "task show 1", "task cancel 1", "queues", "limit list"),
+    *("enqueue fleet.noop", "pause default", "handlers", "workers", "groups", "status", "quarantine list"),
+    *("schedule list", "batch list", "config get", "config set age 10m", "prune --older-than 7d"),
+)
+MODULES = ("fleet.cli.worker --until-empty", "fleet.cli.scaler --target-workers=0", "fleet.cli.scaler --dry-run")
+
+
+@as_root
+def test_a_directory_that_may_not_be_entered(shared_site: Site) -> None:
+    """Where this user may not even look for the file, every command says in one line whose the directory is, and exits
+    with 3; nobody is told that the file is missing (DK04)."""
+    site = shared_site
+    assert python(site, "-m", "fleet", "init", f"--db-path={site.database}").code == 0
+    os.chown(site.home, 0, 0)
+    site.home.chmod(0o700)
+    for words in (*(f"fleet {command}" for command in COMMANDS), *MODULES):
+        done = plainly_as_nobody(site, "-m", *words.split(), f"--db-path={site.database}")
+        done.refused(3, "cannot be reached by this user", f"{site.home} belongs to root")
+
+
+@as_root
+def test_a_file_of_ones_own_that_may_not_be_written(shared_site: Site) -> None:
+    """Who has taken the write permission off an own file is told its mode, and not to become who he is (DK04)."""
+    site, database = shared_site, f"--db-path={shared_site.database}"
+    assert python_as_nobody(site, "-m", "fleet", "init", database).code == 0
+    site.database.chmod(0o444)
+    assert python_as_nobody(site, "-m", "fleet", "tasks", database).code == 0
+    for words in ("fleet enqueue fleet.noop", "fleet pause default", *MODULES[:2]):
+        done = python_as_nobody(site, "-m", *words.split(), database)
+        done.refused(3, f"{site.database} is this user's own, with mode 0444 (chmod u+w)")
 
 
 def test_a_network_file_system_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,10 +198,42 @@ def test_offers_name_the_workers() -> None:
 
 
 def test_failed_launch_gives_its_reason() -> None:
-    """A launch that never came up is told with the first line of its reason; one that ran before is not."""
+    """A launch that never came up is told with the first line of its reason; a group that ran before, only where no
+    worker of its pool is live."""
     found = status_of(Sight(NOW, groups=(group(GroupStatus.FAILED, "No module named 'x'\nlog"),)))
     assert found.notes == ("the last launch of pool default failed: No module named 'x' (fleet groups)",)
-    assert status_of(Sight(NOW, groups=(group(GroupStatus.FAILED, "killed", contacted=True),))).notes == ()
+    ran = (group(GroupStatus.FAILED, "killed", contacted=True),)
+    assert status_of(Sight(NOW, groups=ran)).notes == ("the last group of pool default failed: killed (fleet groups)",)
+    assert status_of(Sight(NOW, (worker(),), groups=ran)).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        (group(GroupStatus.LAUNCHING), "its launch has come to nothing"),
+        (group(GroupStatus.RUNNING, contacted=True), "its supervisor, pid 7 on here, is gone"),
+    ],
+)
+def test_a_lost_group_is_a_problem(lost: GroupRecord, why: str) -> None:
+    """A group whose process is certainly gone is lost until somebody writes it off; no other is, and no ended one."""
+    lost = replace(lost, process=ProcessIdentity(host="here", pid=7))
+    other = replace(lost, group_id="other")
+    found = status_of(Sight(NOW, groups=(lost, other), dead_groups=frozenset({"g"})))
+    [problem] = found.problems
+    assert f"group g of pool default is lost ({why}) and not yet written off" in problem
+    assert (found.groups["lost"], found.groups[str(lost.status)]) == (1, 1)
+    ended = replace(lost, status=GroupStatus.STOPPED)
+    assert status_of(Sight(NOW, groups=(ended,), dead_groups=frozenset({"g"}))).healthy
+
+
+@pytest.mark.parametrize(("age", "lost"), [(-0.001, False), (0.0, False), (0.001, True)])
+def test_a_group_past_its_lease_is_lost(age: float, lost: bool) -> None:
+    """Of a group elsewhere the lease tells: at its end it still holds."""
+    expires = NOW - timedelta(seconds=age)
+    running = replace(group(GroupStatus.RUNNING, contacted=True), lease_expires_at=expires)
+    found = status_of(Sight(NOW, groups=(running,)))
+    assert (found.groups["lost"], found.groups["running"]) == (int(lost), int(not lost))
+    assert [("its lease is over" in problem) for problem in found.problems] == [True] * lost
 
 
 def test_a_pool_whose_launches_fail_is_unhealthy_while_it_has_nobody() -> None:

@@ -38,6 +38,18 @@ def test_an_idle_worker_ends_at_once(site: Site) -> None:
     site.wait_gone()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_worker_that_is_still_starting_ends_at_once(site: Site, number: signal.Signals) -> None:
+    """A signal to end that comes while task modules are imported ends with 0, like any other, and nobody has
+    registered (SD05)."""
+    worker = site.worker("--tasks=tests.processes.slow_import")
+    site.wait_until((site.directory / "gates" / "importing").exists, "the import has begun")
+    worker.signal(number)
+    assert worker.wait() == 0
+    assert site.ledger.value("SELECT count(*) FROM worker_group") == 0
+    assert site.ledger.value("SELECT count(*) FROM worker_registry") == 0
+
+
 def test_a_busy_worker_ends_after_its_task(site: Site) -> None:
     """After SIGTERM a worker beats until its task is done, longer than a lease if need be; others do not get the task,
     and nothing further is begun (SD01, SD05, DX17)."""

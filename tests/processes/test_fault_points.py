@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 
+import psutil
 import pytest
 
 from tests.processes.harness import ROOT, Site
@@ -32,13 +35,18 @@ GROUP_POINTS = (
 )
 SCHEDULE_POINTS = ("schedule.ticked",)
 """Tested where schedules are: `test_schedules.py`."""
+ADAPTER_POINTS = ("adapter.standing", "adapter.late")
+"""Tested where adapters are: `test_adapter.py`."""
+ORDER_POINTS = ("order.taken", "order.carried-out")
+"""Tested where orders to workers are: `test_worker_orders.py`."""
 KILLED = -9
 
 
 def test_every_point_is_tested() -> None:
     """A point that is added to the product is added to this file (SC12)."""
     sources = "".join(path.read_text() for path in (ROOT / "fleet").rglob("*.py"))
-    assert set(re.findall(r'\breach\("([^"]+)"\)', sources)) == {*SCALER_POINTS, *GROUP_POINTS, *SCHEDULE_POINTS}
+    points = set(re.findall(r'\breach\("([^"]+)"\)', sources))
+    assert points == {*SCALER_POINTS, *GROUP_POINTS, *SCHEDULE_POINTS, *ADAPTER_POINTS, *ORDER_POINTS}
 
 
 @pytest.mark.parametrize("point", SCALER_POINTS)
@@ -60,8 +68,8 @@ def test_the_pass_after_a_killed_one_converges(site: Site, point: str) -> None:
 
 @pytest.mark.parametrize("point", ["scaler.observed", "scaler.applied"])
 def test_a_killed_pass_that_withdraws_a_launch_is_taken_up(site: Site, point: str) -> None:
-    """A scaler is killed while it withdraws a launch that hangs: after the next pass the launch, going on, starts
-    nobody (LF06, SC12)."""
+    """A scaler is killed while it withdraws a launch that hangs: the next pass ends the launch, which starts nobody
+    (LF06, SC12)."""
     once = site.directory / "stopped-once"
     site.scale(2, wait=None, env={"FLEET_FAULTS": f"keeper.contact=once:{once}:stop"})
     site.wait_until(once.exists, "the launch is about to make contact")
@@ -70,7 +78,25 @@ def test_a_killed_pass_that_withdraws_a_launch_is_taken_up(site: Site, point: st
     site.scale(0)
     site.wait_gone()
     assert site.ledger.value("SELECT count(*) FROM worker_registry") == 0
+    site.scale(0)
+    assert [status for (status,) in site.ledger.rows("SELECT status FROM worker_group")] == ["stopped"]
+
+
+def test_a_launch_that_its_group_waits_for_no_more_starts_nobody(site: Site) -> None:
+    """A launch that hung until its group was given up goes on then, finds its token refused, and starts nobody
+    (LF06)."""
+    once = site.directory / "stopped-once"
+    site.scale(2, wait=None, env={"FLEET_FAULTS": f"keeper.contact=once:{once}:stop"})
+    site.wait_until(once.exists, "the launch is about to make contact")
+    stopped = site.wait_until(
+        lambda: [pid for pid in site.processes() if psutil.Process(pid).status() == psutil.STATUS_STOPPED], "it hangs"
+    )
+    site.ledger.write("UPDATE worker_group SET status = 'failed', stopped_at = created_at, target_size = 0")
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    site.wait_gone()
     assert "this launch was withdrawn: nothing is started" in site.log_text()
+    assert site.ledger.value("SELECT count(*) FROM worker_registry") == 0
 
 
 @pytest.mark.parametrize("point", GROUP_POINTS)

@@ -103,8 +103,8 @@ def test_an_idle_worker_is_restarted_at_once(site: Site) -> None:
     site.wait_until(is_new, "another process has taken the place", seconds=15)
 
 
-def test_orders_that_are_unknown_or_void_are_not_carried_out(site: Site) -> None:
-    """An order that the keeper does not know is answered so; one whose time is over is never carried out, and a
+def test_orders_by_plain_sql_that_are_malformed_or_void_are_not_carried_out(site: Site) -> None:
+    """An order about a task that names none is answered so; one whose time is over is never carried out, and a
     maintenance pass marks it."""
     site.worker("--worker-id=w")
     (life, pid) = site.wait_workers(1)["w"]
@@ -112,12 +112,12 @@ def test_orders_that_are_unknown_or_void_are_not_carried_out(site: Site) -> None
         VALUES ('w', ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?))"""
     with closing(sqlite3.connect(site.database, timeout=30)) as connection, connection:
         connection.execute(give, (life, "restart", "-0 seconds"))
-        connection.execute(give, (life, "get_status", "60 seconds"))
+        connection.execute(give, (life, "set_task", "60 seconds"))
     rows = "SELECT status, error_code, error_message FROM worker_command ORDER BY command_id"
     site.wait_until(
         lambda: [status for status, *_ in site.ledger.rows(rows)] == ["expired", "failed"], "both orders have ended"
     )
-    [void, unknown] = site.ledger.rows(rows)
-    assert void == ("expired", None, None)
-    assert unknown == ("failed", 501, "unsupported: get_status is not known here yet")
+    [void, malformed] = site.ledger.rows(rows)
+    assert void == ("expired", None, "nobody took it in time")
+    assert malformed == ("failed", 400, 'the arguments name no task: give {"task_id": N}')
     assert site.workers()["w"] == (life, pid)

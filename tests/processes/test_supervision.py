@@ -9,6 +9,7 @@ import pytest
 
 from fleet.domain.retry import RetryPolicy
 from fleet.worker.roster import restart_delay
+from tests.faults.commands import python
 from tests.processes import procfs
 from tests.processes.harness import LEASE, Site
 
@@ -35,6 +36,38 @@ def test_the_workers_of_a_killed_supervisor_finish_and_go(site: Site) -> None:
     site.wait_until(lambda: not {pid for _, pid in old.values()} & set(site.processes()), "the orphans have ended")
     assert len(site.workers()) == 2
     assert not set(site.workers()) & set(old)
+
+
+def test_a_group_ends_with_its_supervisor(site: Site) -> None:
+    """A group whose supervisor was killed is marked failed before its keeper leaves: nobody else may be there to do it,
+    and no scaler counts on it (PD08)."""
+    site.worker()
+    site.wait_workers(1)
+    (supervisor,) = site.supervisors()
+    procfs.kill(supervisor)
+    site.wait_gone()
+    ((status, error, stopped),) = site.ledger.rows("SELECT status, error, stopped_at FROM worker_group")
+    assert (status, stopped is None) == ("failed", False)
+    assert error.startswith(f"the supervisor (pid {supervisor} on ")
+    shown = python(site, "-m", "fleet", "status", f"--db-path={site.database}")
+    assert (shown.code, shown.out.count("groups   1 failed")) == (0, 1)
+    assert "note: the last group of pool default failed: the supervisor" in shown.out
+
+
+def test_a_group_that_was_killed_as_a_whole_is_lost(site: Site) -> None:
+    """Where every process of a group was killed at once, status calls it lost and the fleet unhealthy, and maintenance
+    of whoever comes next ends it (PD08)."""
+    site.worker()
+    site.wait_workers(1)
+    site.kill_all()
+    shown = python(site, "-m", "fleet", "status", f"--db-path={site.database}")
+    assert (shown.code, shown.out.count("groups   1 lost")) == (1, 1)
+    assert "any worker or fleet-scaler pass does that" in shown.out
+    site.worker()
+    failed = "SELECT count(*) FROM worker_group WHERE status = 'failed'"
+    site.wait_until(lambda: site.ledger.value(failed) == 1, "the lost group is written off")
+    shown = python(site, "-m", "fleet", "status", f"--db-path={site.database}")
+    assert (shown.code, shown.out.count("groups   1 running, 1 failed")) == (0, 1)
 
 
 def test_nobody_notices_a_killed_keeper_but_the_log(site: Site) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet.domain import plan as planning
 from fleet.domain.lanes import Lane, Offer
+from fleet.domain.supply import served_by
 from fleet.storage.sql import Runner
 from tests.domain.test_plan import a_worker
 from tests.scaler.world import World, target
@@ -50,7 +50,7 @@ def test_offers_alike_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Offer, "serves", counted)
     own, shared = Lane(1, "q", "t", {}, "w-3"), Lane(2, "q", "t", {})
     workers = [replace(a_worker(f"w-{number}"), handlers=("t",)) for number in range(50)]
-    served = planning._served(workers, [own, shared])
+    served = served_by(workers, [own, shared])
     assert served[3] == [0, 1]
     assert served[:3] + served[4:] == [[1]] * 49
     assert compared == 4

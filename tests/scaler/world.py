@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from fleet.adapters import AdapterInfo, Ended, Launch, LaunchFailed
+from fleet.adapters import AdapterInfo, Ended, Launch, LaunchFailed, Standing
 from fleet.clock import ManualClock
 from fleet.domain.execution import Claimant
 from fleet.domain.group import GroupRecord, Template
@@ -40,12 +40,14 @@ class PlayedAdapter:
         stopped: ids of groups whose launch was to be ended.
         refusal: raised by the next starts, if set.
         left: launches that a crashed predecessor left, by group id.
+        standing: what was started and not stopped, by group id.
     """
 
     started: list[tuple[str, int, Template]] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     refusal: LaunchFailed | None = None
     left: dict[str, Launch] = field(default_factory=dict)
+    standing: dict[str, Standing] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
     pids: Iterable[int] = field(default_factory=lambda: count(100))
 
@@ -58,7 +60,9 @@ class PlayedAdapter:
         if self.refusal is not None:
             raise self.refusal
         self.started.append((group.group_id, group.target_size, template))
-        return Launch(a_process(next(iter(self.pids))), None)
+        launch = Launch(a_process(next(iter(self.pids))), None)
+        self.standing[group.group_id] = Standing(group.group_id, group.launch_token, launch)
+        return launch
 
     def find_group(self, group: GroupRecord) -> Launch | None:
         """Return what a predecessor left."""
@@ -67,11 +71,16 @@ class PlayedAdapter:
     def stop_group(self, group: GroupRecord) -> bool:
         """Remember the stop."""
         self.stopped.append(group.group_id)
+        self.standing.pop(group.group_id, None)
         return True
 
-    def list_groups(self) -> tuple[str, ...]:
-        """Return what was started."""
-        return tuple(group_id for group_id, _, _ in self.started)
+    def resize_group(self, group: GroupRecord) -> bool:
+        """Return whether the group was started: its supervisor reads its size from its row."""
+        return group.group_id in self.standing
+
+    def list_groups(self) -> tuple[Standing, ...]:
+        """Return what was started and not stopped."""
+        return tuple(self.standing.values())
 
     def ended_groups(self) -> tuple[Ended, ...]:
         """Return what the test put into `ended`."""

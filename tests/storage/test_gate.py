@@ -1,5 +1,7 @@
 """Who goes first at the side file: who hurries, who is in its stint, who has waited longest."""
 
+import fcntl
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,6 +82,38 @@ def test_a_writer_lets_past_who_hurries_but_not_for_long(place: Place, slate: Sl
     clock.advance(SAID_FOR)
     assert waited(writer, clock) == 0
     assert hurried() > COURTESY
+
+
+def test_a_long_wait_does_not_count_as_courtesy(place: Place, slate: Slate, clock: ManualClock) -> None:
+    """Who has waited long for turns of others lets past who hurries, for as long as anybody does."""
+    turn = place().turn(lambda: None)
+    turn.__enter__()
+    began, ended = clock.boottime(), []
+
+    def meanwhile() -> None:
+        if clock.boottime() - began < 2 * COURTESY:
+            return
+        slate.hurry(clock.boottime())
+        if not ended:
+            ended.append(turn.__exit__(None, None, None))  # type: ignore[func-returns-value]
+
+    assert 3 * COURTESY < waited(place(), clock, meanwhile) <= 3 * COURTESY + 3 * LATER
+
+
+def test_one_wait_is_not_prolonged_by_each_who_hurries(
+    place: Place, slate: Slate, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Where now this one hurries and now that one, and a third has the file in between, courtesy adds up."""
+    looks = itertools.count(1)
+    slate.hurry(clock.boottime())
+    with open(tmp_path / "lock") as third:
+
+        def meanwhile() -> None:
+            between = next(looks) % 10 == 0
+            fcntl.flock(third, fcntl.LOCK_EX if between else fcntl.LOCK_UN)
+            slate.hurry_no_more() if between else slate.hurry(clock.boottime())
+
+        assert COURTESY < waited(place(), clock, meanwhile) < 1.5 * COURTESY
 
 
 def test_who_hurried_and_died_is_soon_forgotten(place: Place, slate: Slate, clock: ManualClock) -> None:
@@ -192,3 +226,16 @@ def test_enqueuing_hurries_and_finishing_does_not(sqlite_file: Storage, monkeypa
     task = claim_one(sqlite_file, who)
     finish(sqlite_file, who, success(task))
     assert said == [True, True, False, False]
+
+
+def test_an_interrupted_wait_holds_up_no_thread(place: Place, clock: ManualClock) -> None:
+    """Who is interrupted in the wait for a turn gives up the place among this process's threads, too."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    waiting = place()
+    with place().turn(lambda: None), pytest.raises(KeyboardInterrupt), waiting.turn(interrupt):
+        pass
+    assert waited(waiting, clock) == 0
+    assert not waiting._threads.locked()

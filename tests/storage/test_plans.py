@@ -8,8 +8,9 @@ import pytest
 
 from fleet.clock import ManualClock
 from fleet.domain.limits import Limit
+from fleet.domain.orders import OrderKind
 from fleet.domain.task import NewTask
-from fleet.storage import maintenance, observing
+from fleet.storage import assignments, maintenance, observing
 from fleet.storage.interfaces import Storage
 from fleet.storage.queue import advancing, batches, deadlines, dependencies, disused, limits, orders
 from fleet.storage.sql import Statement
@@ -180,6 +181,19 @@ def _prune_the_young(store: Storage, count: int) -> Step:
     return lambda: store.control.prune(HOUR, 50)
 
 
+def _assign(store: Storage, count: int) -> Step:
+    who, task_id = join(store), enqueue_one(store)
+    order = store.orders.give("w", who.incarnation, OrderKind.SET_TASK, reason="r", arguments={"task_id": task_id})
+    assert order is not None
+
+    def act() -> None:
+        store.orders.take([who.incarnation], "h:1")
+        assert store.orders.assign(order.command_id)
+        assert store.orders.answer(order.command_id, error_message="over")
+
+    return act
+
+
 STEPS = {
     "claim of a limited key": _claim_keyed,
     "finish of a limited key": _finish_keyed,
@@ -197,6 +211,8 @@ STEPS = {
     "sweep": _sweep,
     "probe": _probe,
     "prune of what is young": _prune_the_young,
+    "orders that are over": lambda store, count: store.orders.expire,
+    "an order to claim": _assign,
     "wanted lanes": lambda store, count: store.health.wanted_lanes,
 }
 
@@ -249,6 +265,7 @@ PLANS: dict[str, tuple[Statement, str]] = {
     "requests to stop": (orders._REQUESTS, "ix_work_queue_running"),
     "what a pool's workers execute": (observing._WORKERS, "ix_work_queue_running"),
     "lanes that may be disused": (disused._CANDIDATES, "ix_work_queue_claim"),
+    "tasks that no order assigns": (assignments._STRAYS, "ix_work_queue_claim"),
     "tasks without a holder": (maintenance._ORPHANS, "ix_work_queue_running"),
 }
 

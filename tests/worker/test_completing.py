@@ -34,6 +34,7 @@ def test_a_success_is_recorded_in_its_own_transaction(desk: Desk) -> None:
     assert complete(desk, claimed, opened(desk, claimed)) is None
     assert row(desk.store, claimed.task_id).status is TaskStatus.DONE
     assert (desk.claims.recorded, desk.counted) == (1, (1, 0))
+    assert desk.store.control.finished_since(600) == {"done": 1, "failed": 0}
 
 
 def test_a_success_whose_claim_is_gone_counts_for_nothing(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
@@ -43,6 +44,7 @@ def test_a_success_whose_claim_is_gone_counts_for_nothing(desk: Desk, caplog: py
     assert complete(desk, claimed, opened(desk, claimed)) is None
     assert row(desk.store, claimed.task_id).status is TaskStatus.PENDING
     assert desk.counted == (0, 0)
+    assert desk.store.control.finished_since(600) == {"done": 0, "failed": 0}
     assert "its result and its transaction are dropped" in caplog.text
 
 

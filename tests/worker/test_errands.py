@@ -10,16 +10,20 @@ import pytest
 
 from fleet.domain.execution import Claimant, Fence
 from fleet.domain.group import CommandStatus
-from fleet.domain.orders import ORDER_LIFETIME, UNSUPPORTED, OrderKind, OrderRecord
+from fleet.domain.orders import BUSY, CONFLICT, INCAPABLE, ORDER_LIFETIME, OrderKind, OrderRecord
+from fleet.domain.task import NewTask
 from fleet.storage.interfaces import Storage
+from fleet.worker import errands
 from fleet.worker.board import Board
-from fleet.worker.errands import CONFLICT, Errands
+from fleet.worker.errands import Errands
+from fleet.worker.glances import WHILE_EXECUTING
 from fleet.worker.orders import Orders
 from fleet.worker.protocol import Channels
-from fleet.worker.record import Ending, Phase
+from fleet.worker.record import Ending, Phase, now_ns
 from fleet.worker.settings import WorkerSettings
 from tests.ageing import age
-from tests.storage.samples import join
+from tests.storage.conformance.test_assignments import claimed_by, owner
+from tests.storage.samples import enqueue, enqueue_one, join
 
 SETTINGS = WorkerSettings(group_id="g", worker_id="w", processes=2)
 
@@ -39,18 +43,33 @@ class Group:
             self.workers.append(worker)
             slot.set_incarnation(worker.incarnation)
             slot.enters(Phase.IDLE)
-        self.errands = Errands(SETTINGS, self.board, self.channels, self.store)
+        self.errands = self.keeper()
 
-    def order(self, number: int, kind: OrderKind = OrderKind.RESTART) -> int:
+    def keeper(self) -> Errands:
+        """Return what a keeper does, another one each time."""
+        return Errands(SETTINGS, self.board, self.channels, self.store, ["t"])
+
+    def order(self, number: int, kind: OrderKind = OrderKind.RESTART, **arguments: object) -> int:
         """Order something of a worker; return the order's id."""
         worker = self.workers[number]
-        order = self.store.orders.give(worker.worker_id, worker.incarnation, kind, reason="by hand")
+        order = self.store.orders.give(
+            worker.worker_id, worker.incarnation, kind, reason="by hand", arguments=arguments
+        )
         assert order is not None
         return order.command_id
 
     def found(self, command_id: int) -> OrderRecord:
         """Return an order as it is stored."""
         return next(order for order in self.store.orders.list() if order.command_id == command_id)
+
+    def begin(self, number: int) -> int:
+        """Let a worker claim and begin a task; return its id."""
+        task = enqueue_one(self.store)
+        [claimed] = claimed_by(self.store, self.workers[number])
+        slot = self.board.slots[number]
+        slot.hold([claimed.fence])
+        assert slot.begin(0, started=now_ns() - 3_000_000_000, timeout=0, retry_in=-1)
+        return task
 
     def replaced(self) -> list[bool]:
         """Return which workers have been told to make room."""
@@ -109,17 +128,6 @@ def test_nothing_is_written_without_orders(group: Group) -> None:
     assert (group.replaced(), group.store.orders.list()) == ([False, False], ())
 
 
-@pytest.mark.parametrize("kind", [OrderKind.SET_TASK, OrderKind.GET_STATUS, OrderKind.CANCEL_TASK])
-def test_orders_that_are_not_known_are_answered(group: Group, kind: OrderKind) -> None:
-    """A kind that is not carried out here is refused with a number and a word, and stops no worker."""
-    command = group.order(0, kind)
-    group.errands.run()
-    order = group.found(command)
-    assert (order.status, order.error_code) == (CommandStatus.FAILED, UNSUPPORTED)
-    assert order.error_message == f"unsupported: {kind} is not known here yet"
-    assert group.replaced() == [False, False]
-
-
 def test_who_drains_is_not_replaced(group: Group) -> None:
     """A worker that is to go is not told to make room for another."""
     command = group.order(0)
@@ -136,7 +144,7 @@ def test_an_order_that_was_not_answered_is_carried_out_once_more(group: Group, m
         with pytest.raises(ZeroDivisionError):
             group.errands.run()
     assert (group.found(command).status, group.replaced()) == (CommandStatus.TAKEN, [True, False])
-    Errands(SETTINGS, group.board, group.channels, group.store).run()
+    group.keeper().run()
     assert (group.found(command).status, group.replaced()) == (CommandStatus.SUCCEEDED, [True, False])
 
 
@@ -156,3 +164,129 @@ def test_places_without_a_registered_worker_get_no_orders(group: Group) -> None:
     group.errands.run()
     assert [group.found(one).status for one in (ended, reborn)] == [CommandStatus.PENDING] * 2
     assert group.replaced() == [False, False]
+
+
+def test_a_status_says_what_is_executed(group: Group) -> None:
+    """The answer has task, claim and seconds, slots, counts and the process, as shared memory shows them; it is read by
+    the keeper, so a worker whose handler hangs answers like any other."""
+    task = group.begin(0)
+    slot = group.board.slots[0]
+    slot.pid, slot.done, slot.failed, slot.pulse = os.getpid(), 7, 2, now_ns() - 5_000_000_000
+    command, idle = group.order(0, OrderKind.GET_STATUS), group.order(1, OrderKind.GET_STATUS)
+    group.errands.run()
+    reply = dict(group.found(command).reply or {})
+    [executing] = reply.pop("executing")
+    assert (executing["task_id"], executing["claim_token"]) == (task, 1)
+    assert 3.0 <= executing["seconds"] < 60.0
+    assert 5.0 <= reply.pop("silent_seconds") < 60.0
+    assert reply.pop("rss_mb") > 1
+    assert reply.pop("process_state") in ("R", "S", "D")
+    assert reply.pop("at").endswith("Z")
+    assert reply == {
+        "worker_id": "w-1",
+        "incarnation": group.workers[0].incarnation,
+        "phase": "executing",
+        "pid": os.getpid(),
+        "slots": 1,
+        "free_slots": 0,
+        "held_tasks": 1,
+        "tasks_done": 7,
+        "tasks_failed": 2,
+        "draining": False,
+        "restarting": False,
+    }
+    other = group.found(idle).reply or {}
+    assert (other["phase"], other["free_slots"], other["executing"]) == ("idle", 1, [])
+    assert group.replaced() == [False, False]
+
+
+def test_a_worker_that_changes_its_record_is_asked_again(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that cannot be read at this moment leaves the order open for the next look."""
+    command = group.order(0, OrderKind.GET_STATUS)
+    with monkeypatch.context() as patch:
+        patch.setattr(errands, "condition_of", lambda *_: None)
+        group.errands.run()
+    assert group.found(command).status is CommandStatus.TAKEN
+    group.errands.run()
+    assert group.found(command).status is CommandStatus.SUCCEEDED
+
+
+def test_a_cancel_reaches_the_execution_at_once(group: Group) -> None:
+    """The worker that executes the task is told, and the other, asked for the same, is refused and goes on."""
+    task, beside = group.begin(0), group.begin(1)
+    obeyed = group.order(0, OrderKind.CANCEL_TASK, task_id=task)
+    refused = group.order(1, OrderKind.CANCEL_TASK, task_id=task)
+    group.errands.run()
+    assert [slot.seats[0].is_cancelled for slot in group.board.slots] == [True, False]
+    assert group.found(obeyed).reply == {"task_id": task, "claim_token": 1}
+    assert (group.found(refused).error_code, beside != task) == (CONFLICT, True)
+
+
+def test_an_assigned_task_wakes_its_worker_until_it_is_claimed(group: Group) -> None:
+    """A worker is woken for the task that was assigned to it, again at each look, by the next keeper too; the one
+    beside it is not; and when the task is claimed, the order is answered."""
+    task = enqueue_one(group.store)
+    command = group.order(1, OrderKind.SET_TASK, task_id=task)
+    for keeper in (group.errands, group.errands, group.keeper()):
+        keeper.run()
+        assert (group.woken(0), group.woken(1), owner(group.store, task)) == (False, True, "w-2")
+    assert group.found(command).status is CommandStatus.TAKEN
+    assert claimed_by(group.store, group.workers[0]) == ()
+    assert len(claimed_by(group.store, group.workers[1])) == 1
+    group.errands.run()
+    assert (group.found(command).status, group.woken(1)) == (CommandStatus.SUCCEEDED, False)
+    assert owner(group.store, task) == ""
+
+
+def test_a_busy_worker_is_assigned_nothing_unless_that_may_wait(group: Group) -> None:
+    """Without a free slot a worker refuses, and the task stays for all; `when_free` has it wait for the worker."""
+    group.begin(0)
+    task = enqueue_one(group.store)
+    command = group.order(0, OrderKind.SET_TASK, task_id=task)
+    group.errands.run()
+    assert (group.found(command).error_code, owner(group.store, task)) == (BUSY, "")
+    assert group.found(command).error_message == "w-1 is busy: it has no free slot"
+    group.order(0, OrderKind.SET_TASK, task_id=task, when_free=True)
+    group.errands.run()
+    assert owner(group.store, task) == "w-1"
+
+
+@pytest.mark.parametrize("given", [{"task": "u"}, {"requires": {"gpu": 1}}])
+def test_a_worker_is_assigned_only_what_it_serves(group: Group, given: dict[str, object]) -> None:
+    """A task whose handler or requirements the worker does not offer is refused, and stays for those who do."""
+    [task] = enqueue(group.store, NewTask(**{"task": "t", **given})).ids  # type: ignore[arg-type]
+    command = group.order(0, OrderKind.SET_TASK, task_id=task)
+    group.errands.run()
+    assert (group.found(command).error_code, owner(group.store, task)) == (INCAPABLE, "")
+
+
+@pytest.mark.parametrize("sign", ["drain", "replaced"])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_worker_that_is_to_end_is_assigned_nothing(group: Group, sign: str, before: bool) -> None:
+    """Told to end before or after the assignment, a worker does not keep the task from others."""
+    task = enqueue_one(group.store)
+    command = group.order(0, OrderKind.SET_TASK, task_id=task)
+    if not before:
+        group.errands.run()
+        assert owner(group.store, task) == "w-1"
+    setattr(group.board.slots[0], sign, 1)
+    group.errands.run()
+    assert (group.found(command).error_code, owner(group.store, task)) == (CONFLICT, "")
+
+
+def test_orders_are_looked_for_once_a_second_while_something_is_executed(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens for commits while all are busy: then orders are looked for with a pause, and else not at all."""
+    now = [1000.0]
+    monkeypatch.setattr(errands, "boottime", lambda: now[0])
+    assert group.errands.run_while_executing() == float("inf")
+    group.begin(0)
+    assert group.errands.run_while_executing() == pytest.approx(WHILE_EXECUTING)
+    command = group.order(0, OrderKind.GET_STATUS)
+    now[0] += WHILE_EXECUTING - 0.01
+    assert group.errands.run_while_executing() == pytest.approx(0.01)
+    assert group.found(command).status is CommandStatus.PENDING
+    now[0] += 0.01
+    assert group.errands.run_while_executing() == pytest.approx(WHILE_EXECUTING)
+    assert group.found(command).status is CommandStatus.SUCCEEDED

@@ -10,6 +10,7 @@ write lock is held, PostgreSQL its server's clock (docs/ARCHITECTURE.md, Clocks 
 
 from __future__ import annotations
 
+from fleet.storage.interfaces.adapters import Adapters
 from fleet.storage.interfaces.control import (
     Applied,
     ControlPlane,
@@ -38,6 +39,7 @@ __all__ = [
     "WorkerOrders",
     "NEWEST_TASKS",
     "WorkQueue",
+    "Adapters",
     "Applied",
     "ControlPlane",
     "Holder",

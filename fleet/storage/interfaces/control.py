@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from fleet.domain.adapters import Tenure
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
@@ -16,7 +17,7 @@ from fleet.storage.interfaces.registration import ProvenDead
 
 @dataclass(frozen=True, slots=True)
 class MinuteCount:
-    """What one worker finished since its last beat, of one handler in one queue."""
+    """What one worker finished, and had not told of yet, of one handler in one queue."""
 
     queue: str
     task: str
@@ -135,27 +136,72 @@ class ControlPlane(Protocol):
     # commands
 
     def take_commands(
-        self, adapter_id: str, pool: str | None, taker: ProcessIdentity, proven_dead: ProvenDead
+        self,
+        adapter_id: str,
+        pool: str | None,
+        taker: ProcessIdentity,
+        proven_dead: ProvenDead,
+        tenure: Tenure | None = None,
     ) -> tuple[CommandRecord, ...]:
-        """Take this adapter's pending commands, and those taken by a process proven dead; expire what is too old."""
+        """Take this adapter's pending commands, and those taken by a process proven dead; expire what is too old.
+
+        Who stands for the adapter (`tenure`) takes over what its predecessors have taken as well, unless it has been
+        replaced itself. Who does not gets none while a process does.
+        """
 
     def finish_command(
         self,
         command_id: int,
+        taker: ProcessIdentity,
         *,
         reply: Mapping[str, Any] | None = None,
         error_code: int | None = None,
         error_message: str | None = None,
     ) -> bool:
-        """Close a taken command (failed when an error is given); return False when it was not open."""
+        """Close a command that this process has taken (failed when an error is given).
+
+        What its adapter refuses counts: codes from 500 on as the adapter's own failures, 429 as want of room, both for
+        a while; after many failures the adapter is paused. A success ends the count.
+
+        Returns:
+            False when it was not open, or another process has taken it over.
+        """
+
+    def postpone_command(self, command_id: int, taker: ProcessIdentity, *, error_code: int, error_message: str) -> bool:
+        """Keep a command that this process has taken and could not carry out; it counts as in `finish_command`.
+
+        Returns:
+            False when it was not open, or another process has taken it over.
+        """
 
     def commands(self, limit: int = 100) -> tuple[CommandRecord, ...]:
         """Return commands, newest first."""
 
+    def open_commands(self) -> tuple[CommandRecord, ...]:
+        """Return the commands that nobody has finished, of each adapter the oldest first."""
+
     # groups
 
-    def launching(self, group_id: str, launch_token: str, process: ProcessIdentity, log_path: str | None) -> bool:
-        """Note the process that a launch started; return False when the group no longer waits for one."""
+    def launching(
+        self,
+        group_id: str,
+        launch_token: str,
+        process: ProcessIdentity,
+        log_path: str | None,
+        reference: str | None = None,
+    ) -> bool:
+        """Note what a launch started: a process of this host, or what its place calls it (`reference`).
+
+        Returns:
+            False when the group no longer waits for a launch.
+        """
+
+    def late_launch(self, group_id: str, launch_token: str, log_path: str | None, reference: str | None) -> int | None:
+        """Order the end of a launch that its group waits for no more: nothing that is paid for is forgotten.
+
+        Returns:
+            The shutdown's command id; None when there is no such group, or that order is open already.
+        """
 
     def contact(
         self, group_id: str, launch_token: str, process: ProcessIdentity, *, lease: float = DEFAULT_LEASE

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from fleet.domain.execution import Fence
 from fleet.domain.health import Health
 from fleet.domain.lanes import Lane
 from fleet.domain.orders import ORDER_LIFETIME, OrderKind, OrderRecord
@@ -99,13 +100,14 @@ class WorkerOrders(Protocol):
             cooldown: seconds for which no second order of this kind is given to a worker of this name.
 
         Returns:
-            The order; None when the worker is not active, one of the kind is open, or the last one is too recent.
+            The order; None when the worker is not active (who drains may still be asked for its status, and to end a
+            task), one of the kind is open, or the last one is too recent.
         """
 
     def take(self, incarnations: Collection[str], taker: str) -> tuple[OrderRecord, ...]:
         """Take the open orders to these lives, by id, also those that another keeper took and did not answer.
 
-        Orders whose time is over are left. Takes the write lock only when there is any.
+        Orders whose time is over are left. Takes the write lock only when one is not this taker's yet.
         """
 
     def answer(
@@ -116,10 +118,44 @@ class WorkerOrders(Protocol):
         error_code: int | None = None,
         error_message: str | None = None,
     ) -> bool:
-        """Close a taken order (failed when an error is given); return False when it was not taken, or is closed."""
+        """Close a taken order (failed when an error is given), with an event; return False when none was taken.
+
+        The task of a `set_task` is given back to all in the same transaction; where the worker has claimed it
+        meanwhile, the order has succeeded whatever the answer was to be.
+        """
+
+    def assign(self, command_id: int) -> int | None:
+        """Let the task of a taken `set_task` wait for its worker alone.
+
+        The order stays taken until `follow` finds the task claimed, or it is answered or expires.
+
+        Returns:
+            The lane in which it waits now; None when it was not assigned: an open order is then refused with the
+            reason.
+        """
+
+    def follow(self, command_id: int) -> bool:
+        """Answer a `set_task` whose worker has claimed the task, or never will; return False while it waits."""
+
+    def cancel_task(self, command_id: int) -> Fence | None:
+        """Ask for the end of the task that a taken `cancel_task` names, and answer, in one transaction.
+
+        Returns:
+            The claim whose end is asked for; None when this life of the worker does not hold the task: then the order
+            is refused with the reason.
+        """
 
     def expire(self) -> tuple[str, ...]:
-        """End orders whose time is over; return a line each."""
+        """End orders whose time, or whose worker, is over, and give back tasks that no order assigns.
+
+        Level-triggered: whoever died in the middle of an order, the task that it was about is found here.
+
+        Returns:
+            A line for each.
+        """
+
+    def get(self, command_id: int) -> OrderRecord | None:
+        """Return an order, None when there is none of this id."""
 
     def list(self, worker_id: str | None = None, limit: int = 100) -> tuple[OrderRecord, ...]:
         """Return orders, newest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fleet.domain.execution import AttemptRecord, Claimant, ClaimReply, Fence, Finish
@@ -17,6 +17,7 @@ from fleet.domain.task import (
     TaskFilter,
     TaskRecord,
 )
+from fleet.storage.interfaces.control import MinuteCount
 from fleet.storage.interfaces.transaction import Transaction
 
 NEWEST_TASKS = TaskFilter()
@@ -53,13 +54,15 @@ class WorkQueue(Protocol):
         lanes: Sequence[LaneClaim],
         limit: int = 1,
         *,
+        counting: Callable[[ClaimReply], Sequence[MinuteCount]] | None = None,
         transaction: Transaction | None = None,
     ) -> ClaimReply:
         """Write how claimed tasks ended and claim the next, in one commit; `limit` 0 claims nothing.
 
         `accepted` names the fences that were written; a finish whose claim is gone changes nothing. What follows from
-        an end is part of the same commit: its key's next task, its dependents, its batch. Inside `transaction` (a
-        handler's own) nothing is committed here.
+        an end is part of the same commit: its key's next task, its dependents, its batch, and the statistics
+        that `counting` says of the reply; it may be called again where the transaction is run again. Inside
+        `transaction` (a handler's own) nothing is committed here.
         """
 
     def start(self, claimant: Claimant, fence: Fence) -> bool:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
+from fleet.storage.interfaces.adapters import Adapters
 from fleet.storage.interfaces.control import ControlPlane
 from fleet.storage.interfaces.health import HealthRecords, WorkerOrders
 from fleet.storage.interfaces.queue import WorkQueue
@@ -61,6 +62,10 @@ class Storage(Protocol):
     @property
     def health(self) -> HealthRecords:
         """How workers are, and quarantines."""
+
+    @property
+    def adapters(self) -> Adapters:
+        """Who starts and stops worker groups."""
 
     @property
     def orders(self) -> WorkerOrders:

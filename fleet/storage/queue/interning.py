@@ -9,10 +9,11 @@ from fleet.storage.sql import Statement
 
 _LANE = Statement(
     """SELECT lane_id FROM claim_lane WHERE queue = :queue AND task = :task AND capability_key = :key
-    AND assigned_worker = ''"""
+    AND assigned_worker = :worker"""
 )
 _NEW_LANE = Statement(
-    """INSERT INTO claim_lane (queue, task, capability_key, created_at) VALUES (:queue, :task, :key, :now)
+    """INSERT INTO claim_lane (queue, task, capability_key, assigned_worker, created_at)
+    VALUES (:queue, :task, :key, :worker, :now)
     ON CONFLICT DO NOTHING"""
 )
 # Workers learn new lanes by the largest id, so ids must become visible in order.
@@ -25,15 +26,19 @@ def lane_of(transaction: Transaction, lane: tuple[str, str, str], known: dict[tu
     """Return the lane's id, interning it when it is new."""
     if lane in known:
         return known[lane]
-    queue, task, key = lane
-    found = transaction.value(_LANE, queue=queue, task=task, key=key)
+    known[lane] = intern(transaction, *lane)
+    return known[lane]
+
+
+def intern(transaction: Transaction, queue: str, task: str, key: str, worker: str = "") -> int:
+    """Return the id of the lane of these, assigned to `worker` unless that is empty; new ones are made."""
+    found = transaction.value(_LANE, queue=queue, task=task, key=key, worker=worker)
     if found is None:
         transaction.rows(_LANES_IN_ORDER)
         _check_capability_sets(transaction, key)
-        transaction.rows(_NEW_LANE, queue=queue, task=task, key=key, now=transaction.now)
-        found = transaction.value(_LANE, queue=queue, task=task, key=key)
-    known[lane] = int(found)
-    return known[lane]
+        transaction.rows(_NEW_LANE, queue=queue, task=task, key=key, worker=worker, now=transaction.now)
+        found = transaction.value(_LANE, queue=queue, task=task, key=key, worker=worker)
+    return int(found)
 
 
 def _check_capability_sets(transaction: Transaction, key: str) -> None:

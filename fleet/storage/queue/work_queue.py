@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fleet.domain.alike import runs
@@ -20,8 +20,9 @@ from fleet.domain.task import (
     TaskRecord,
 )
 from fleet.domain.worker import WorkerStatus
+from fleet.storage import minutes
 from fleet.storage.database import Database, Transaction
-from fleet.storage.interfaces import NEWEST_TASKS
+from fleet.storage.interfaces import NEWEST_TASKS, MinuteCount
 from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
 from fleet.storage.queue.enqueuing import add_tasks
 from fleet.storage.queue.finishing import write_finishes
@@ -99,12 +100,18 @@ class SqlWorkQueue:
         lanes: Sequence[LaneClaim],
         limit: int = 1,
         *,
+        counting: Callable[[ClaimReply], Sequence[MinuteCount]] | None = None,
         transaction: Any = None,
     ) -> ClaimReply:
         """Write how tasks ended and claim the next, in one commit."""
-        if transaction is not None:
-            return _finish_and_claim(self._database.within(transaction), claimant, finishes, lanes, limit)
-        return self._database.write(lambda own: _finish_and_claim(own, claimant, finishes, lanes, limit))
+
+        def work(own: Transaction) -> ClaimReply:
+            reply = _finish_and_claim(own, claimant, finishes, lanes, limit)
+            if counting is not None and (counts := counting(reply)):
+                minutes.add(own, counts)
+            return reply
+
+        return self._database.write(work) if transaction is None else work(self._database.within(transaction))
 
     def start(self, claimant: Claimant, fence: Fence) -> bool:
         """Stamp `started_at` of a batched task."""

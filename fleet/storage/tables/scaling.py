@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, Float, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy import Boolean, CheckConstraint, Column, Float, Index, Integer, String, UniqueConstraint, text
 
 from fleet.domain.group import CommandKind, CommandStatus, GroupStatus
 from fleet.storage.tables.columns import process_columns, status, table
@@ -46,6 +46,10 @@ worker_adapter = table(
     Column("status", String, nullable=False, server_default="active", info={"check": "status IN ('active', 'paused')"}),
     Column("backoff_until", UtcTime),
     Column("consecutive_failures", Integer, nullable=False, server_default=text("0")),
+    *process_columns()[1:],
+    Column("lease_seconds", Float),
+    Column("reason", String),
+    Column("resizes", Boolean),
     CheckConstraint("consecutive_failures >= 0", name="failures"),
 )
 
@@ -70,6 +74,7 @@ worker_group = table(
     Column("error", String),
     Column("log_path", String),
     Column("decision_id", BigId),
+    Column("reference", String),
     CheckConstraint("target_size >= 0", name="target_size"),
     UniqueConstraint("launch_token"),
 )

@@ -25,8 +25,9 @@ def failures(store: Storage) -> tuple[int, float]:
     """Return an adapter's failures in a row, and for how many seconds it is left alone."""
     current = begin(store)
     seen = store.control.snapshot("default", current.settings, ADAPTER, nobody)
-    until = seen.adapter.backoff_until
-    return seen.adapter.consecutive_failures, (until - seen.now).total_seconds() if until else 0.0
+    (adapter,) = seen.adapters
+    until = adapter.backoff_until
+    return adapter.consecutive_failures, (until - seen.now).total_seconds() if until else 0.0
 
 
 def test_a_launch_becomes_its_group(store: Storage) -> None:
@@ -205,7 +206,7 @@ def test_one_pools_failures_do_not_hold_up_another(store: Storage) -> None:
     """A pool whose launches fail backs off alone, though another uses the same adapter (LF02)."""
     store.control.fail_group(requested_group(store).group_id, error="x")
     other = begin(store, pool="other")
-    assert store.control.snapshot("other", other.settings, ADAPTER, nobody).adapter.consecutive_failures == 0
+    assert store.control.snapshot("other", other.settings, ADAPTER, nobody).adapters[0].consecutive_failures == 0
     assert failures(store)[0] == 1
 
 
@@ -266,15 +267,28 @@ def test_a_dead_takers_commands_are_taken_again(store: Storage) -> None:
     assert store.control.commands()[0].taken_by == process(9)
 
 
-def test_a_command_is_closed_once(store: Storage) -> None:
-    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not."""
+def test_open_commands_are_those_that_nobody_has_finished(store: Storage) -> None:
+    """Pending and taken commands are open; finished and expired ones are not."""
     first, second = applied(store, starting(1, 1)).commands
-    assert not store.control.finish_command(first, reply={})
+    assert [each.command_id for each in store.control.open_commands()] == [first, second]
     store.control.take_commands(ADAPTER, None, process(8), nobody)
-    assert store.control.finish_command(first, reply={"group_id": "g"})
-    assert store.control.finish_command(second, error_code=429, error_message="full")
-    assert not store.control.finish_command(first, error_code=500, error_message="late")
-    assert not store.control.finish_command(99_999, reply={})
+    assert {each.status for each in store.control.open_commands()} == {CommandStatus.TAKEN}
+    assert store.control.finish_command(first, process(8), reply={})
+    assert [each.command_id for each in store.control.open_commands()] == [second]
+    age(store, BOOT_DEADLINE + 1)
+    store.control.expire(None, nobody)
+    assert store.control.open_commands() == ()
+
+
+def test_a_command_is_closed_once(store: Storage) -> None:
+    """A taken command ends with a reply or an error; one that is not taken, or has ended, does not (AD07)."""
+    first, second = applied(store, starting(1, 1)).commands
+    assert not store.control.finish_command(first, process(8), reply={})
+    store.control.take_commands(ADAPTER, None, process(8), nobody)
+    assert store.control.finish_command(first, process(8), reply={"group_id": "g"})
+    assert store.control.finish_command(second, process(8), error_code=429, error_message="full")
+    assert not store.control.finish_command(first, process(8), error_code=500, error_message="late")
+    assert not store.control.finish_command(99_999, process(8), reply={})
     newest, oldest = store.control.commands()
     assert (oldest.command_id, oldest.status, oldest.reply) == (first, CommandStatus.SUCCEEDED, {"group_id": "g"})
     assert (newest.status, newest.error_code, newest.error_message) == (CommandStatus.FAILED, 429, "full")
@@ -283,14 +297,14 @@ def test_a_command_is_closed_once(store: Storage) -> None:
 
 
 def test_commands_expire(store: Storage) -> None:
-    """A command that nobody took in time is never carried out."""
+    """A command that nobody took in time is never carried out (AD06)."""
     applied(store, starting(1))
     [command] = store.control.commands()
     age(store, (command.expires_at - command.created_at).total_seconds() + 1)
     assert store.control.take_commands(ADAPTER, None, process(8), nobody) == ()
     store.control.expire(None, nobody)
     assert store.control.commands()[0].status is CommandStatus.EXPIRED
-    assert not store.control.finish_command(command.command_id, reply={})
+    assert not store.control.finish_command(command.command_id, process(8), reply={})
 
 
 def test_a_launch_that_never_came_fails_at_its_boot_deadline(store: Storage) -> None:

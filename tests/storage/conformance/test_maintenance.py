@@ -2,9 +2,11 @@ from datetime import timedelta
 
 import pytest
 
+from fleet.domain.execution import ClaimReply
 from fleet.domain.task import NewTask
 from fleet.errors import FleetError
 from fleet.storage.interfaces import MinuteCount, Storage
+from fleet.storage.sql import Statement
 from tests.ageing import age
 from tests.storage.plans import applied, begin, requested_group, starting
 from tests.storage.samples import (
@@ -109,7 +111,7 @@ def test_what_ended_long_ago_is_pruned(store: Storage) -> None:
         store.control.end_group(group_id)
     store.control.take_commands("native:host-a", None, process(8), nobody)
     for command in store.control.commands():
-        store.control.finish_command(command.command_id, reply={})
+        store.control.finish_command(command.command_id, process(8), reply={})
     store.control.event("test", "x", "old")
     age(store, 100)
     assert store.control.prune(101) == 0
@@ -163,6 +165,26 @@ def test_minutes_add_up(store: Storage) -> None:
         "FROM work_minute WHERE queue = 'q' GROUP BY task ORDER BY task",
     )
     assert [tuple(each.values()) for each in rows] == [("t", 5, 1, 3.5, 1.5), ("u", 1, 0, 0.5, 0.5)]
+
+
+def test_minutes_are_added_with_the_ends_that_they_count(store: Storage) -> None:
+    """Statistics that come with completions are part of their commit, also inside a caller's transaction."""
+    who = join(store)
+    told: list[ClaimReply] = []
+
+    def counting(reply: ClaimReply) -> list[MinuteCount]:
+        told.append(reply)
+        return [MinuteCount("q", name, len(reply.accepted), 0, 0.5, 0.5) for name in ("u", "t")]
+
+    enqueue(store, *[NewTask("t")] * 2)
+    first, second = (claim_one(store, who) for _ in range(2))
+    store.queue.finish_and_claim(who, [success(first)], (), 0, counting=counting)
+    assert [reply.accepted for reply in told] == [{first.fence}]
+    assert store.control.finished_since(600) == {"done": 2, "failed": 0}
+    with store.transaction() as open_here:
+        store.queue.finish_and_claim(who, [success(second)], (), 0, counting=counting, transaction=open_here)
+        open_here.rows(Statement("DELETE FROM work_minute"))
+    assert (len(told), store.control.finished_since(600)) == (2, {"done": 0, "failed": 0})
 
 
 def test_events_are_read_in_order(store: Storage) -> None:

@@ -285,3 +285,15 @@ def test_lost_workers_are_pruned_too(store: Storage) -> None:
     assert ids(store, status=(WorkerStatus.LOST,)) == ["a"]
     age(store, 100)
     assert store.registry.prune(99) == 1
+
+
+def test_nobody_signs_another_worker_off(store: Storage) -> None:
+    """A worker is signed off by its own life alone: whoever names another one, or an earlier one, changes nothing
+    (AD13)."""
+    mine, other = join(store, "a"), join(store, "b")
+    before = store.registry.get("b")
+    assert not store.registry.end("b", mine.incarnation, reason="forged")
+    assert store.registry.get("b") == before
+    assert store.registry.end("b", other.incarnation, reason="over")
+    join(store, "b")
+    assert not store.registry.end("b", other.incarnation, reason="late")

@@ -276,7 +276,7 @@ def test_a_snapshot_is_what_is_there(store: Storage) -> None:
     current = begin(store, 1, FIXED)
     empty = store.control.snapshot("default", current.settings, ADAPTER, nobody)
     assert (empty.groups, empty.workers, empty.waiting, empty.running) == ((), (), 0, 0)
-    assert (empty.adapter.adapter_id, empty.adapter.consecutive_failures) == (ADAPTER, 0)
+    assert [(one.adapter_id, one.consecutive_failures) for one in empty.adapters] == [(ADAPTER, 0)]
     requested = requested_group(store)
     who, _ = running_task(store)
     enqueue_one(store)

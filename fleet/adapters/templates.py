@@ -8,6 +8,7 @@ from typing import Any
 
 from fleet.adapters.base import REFUSED, LaunchFailed
 from fleet.domain.group import Template
+from fleet.domain.lanes import parse_capabilities
 
 LOADS_CODE = ("tasks", "allow-shell", "shell-env")
 """Worker options that decide which code runs, and what of this host's environment it sees."""
@@ -42,6 +43,18 @@ def honoured(stored: Template | None, own: Template, *, given: bool, owned: bool
             REFUSED,
         )
     return Template(own.python, own.cwd, stored.options)
+
+
+def with_capabilities(options: Mapping[str, Any], base: Mapping[str, float] | None) -> dict[str, Any]:
+    """Return a template's options, by which workers offer what their place offers, too; the template's amounts prevail.
+
+    Raises:
+        UsageError: what the template says that they offer makes no sense.
+    """
+    own = sorted(_values(options, "capability"))
+    named = {name for text in own for name in parse_capabilities(text)}
+    further = [f"{name}={much:.15g}" for name, much in (base or {}).items() if much > 0 and name not in named]
+    return {**options, "capability": [*own, *further]} if further else dict(options)
 
 
 def _foreign(option: str, stored: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:

@@ -3,8 +3,8 @@
 import pytest
 
 from fleet.adapters import LaunchFailed
+from fleet.adapters.templates import honoured
 from fleet.domain.group import Template
-from fleet.scaler.launching import honoured
 
 OWN = Template("/own/python", "/own", {"tasks": ["jobs"]})
 STORED = Template("/stored/python", "/stored", {"tasks": ["jobs"], "heartbeat_interval": 2})

@@ -1,0 +1,112 @@
+"""Who counts as supply of a pool: groups, loose workers, those in quarantine. Pure, from a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fleet.domain.group import LIVE_GROUPS, GroupRecord, GroupStatus
+from fleet.domain.lanes import Lane, Offer
+from fleet.domain.snapshot import PoolWorker, Snapshot
+from fleet.domain.worker import WorkerStatus
+
+
+@dataclass
+class Supply:
+    """Who counts: groups that replace within their target size, and workers that stand for themselves.
+
+    A group counts for its target size, or for its ready workers where those are more: its target was lowered while
+    one that was to go had just begun a task, and it is still there to be chosen. Its workers in quarantine keep their
+    places in the target and count for nothing.
+
+    Attributes:
+        groups: those that live.
+        members: their workers that are here and believed, by group.
+        loose: such workers whose supervisor is gone, or that are of another language and stand alone.
+        quarantined: workers that claim nothing.
+        whole: groups that come and go whole: their adapters cannot make one smaller.
+    """
+
+    groups: list[GroupRecord]
+    members: dict[str, list[PoolWorker]]
+    loose: list[PoolWorker]
+    quarantined: list[PoolWorker]
+    whole: frozenset[str] = frozenset()
+
+    def size(self, group: GroupRecord) -> int:
+        """Return how many workers the group counts for."""
+        return max(group.target_size - self.held(group), len(self.members[group.group_id]), 0)
+
+    def held(self, group: GroupRecord) -> int:
+        """Return how many places of the group workers in quarantine take."""
+        return sum(worker.group_id == group.group_id for worker in self.quarantined)
+
+    @property
+    def workers(self) -> list[PoolWorker]:
+        """All that are here and believed."""
+        return [*self.loose, *(worker for members in self.members.values() for worker in members)]
+
+    @property
+    def total(self) -> int:
+        """How many workers there are, or will be."""
+        return sum(self.size(group) for group in self.groups) + len(self.loose)
+
+
+def _stopping(snapshot: Snapshot) -> set[str]:
+    return {group.group_id for group in snapshot.groups if group.status is GroupStatus.STOPPING}
+
+
+def _believed(snapshot: Snapshot) -> list[PoolWorker]:
+    return [w for w in snapshot.workers if (w.worker_id, w.incarnation) not in snapshot.dead_workers]
+
+
+def draining(snapshot: Snapshot) -> int:
+    """Return how many workers were told to go."""
+    # A worker may register in the moment in which its group is told to stop: it goes, whatever its own row says.
+    stopping = _stopping(snapshot)
+    return sum(1 for w in _believed(snapshot) if w.status is WorkerStatus.TERMINATING or w.group_id in stopping)
+
+
+def supply_of(snapshot: Snapshot) -> Supply:
+    """Return who counts."""
+    groups = [g for g in snapshot.groups if g.status in LIVE_GROUPS and g.group_id not in snapshot.dead_groups]
+    supply = Supply(groups, {group.group_id: [] for group in groups}, [], [], _whole(snapshot))
+    stopping = _stopping(snapshot)
+    for worker in _believed(snapshot):
+        if worker.status is not WorkerStatus.ACTIVE or worker.group_id in stopping:
+            continue
+        if (worker.worker_id, worker.incarnation) in snapshot.quarantined:
+            supply.quarantined.append(worker)
+            continue
+        supply.members.get(worker.group_id or "", supply.loose).append(worker)
+    return supply
+
+
+def _whole(snapshot: Snapshot) -> frozenset[str]:
+    stiff = {adapter.adapter_id for adapter in snapshot.adapters if not adapter.resizes}
+    return frozenset(group.group_id for group in snapshot.groups if group.adapter_id in stiff)
+
+
+def unserved(workers: Sequence[PoolWorker], wanted: Sequence[Lane]) -> list[Mapping[str, float]]:
+    """Return what the tasks require that none of these workers may take."""
+    served = {place for places in served_by(workers, wanted) for place in places}
+    return [lane.requires for place, lane in enumerate(wanted) if place not in served]
+
+
+def served_by(workers: Sequence[PoolWorker], wanted: Sequence[Lane]) -> list[list[int]]:
+    """Return for each worker which of the wanted lanes it serves; what many offer alike is compared once."""
+    assigned = {lane.assigned_worker for lane in wanted} - {""}
+    found: dict[object, list[int]] = {}
+    served = []
+    for worker in workers:
+        offer = (worker.handlers, worker.queues, tuple(sorted(worker.capabilities.items())))
+        key = (offer, worker.worker_id if worker.worker_id in assigned else None)
+        if key not in found:
+            found[key] = [place for place, lane in enumerate(wanted) if _offer(worker).serves(lane)]
+        served.append(found[key])
+    return served
+
+
+def _offer(worker: PoolWorker) -> Offer:
+    queues = tuple((queue, 0.0) for queue in worker.queues)
+    return Offer(worker.worker_id, frozenset(worker.handlers), queues, worker.capabilities)
