@@ -33,8 +33,6 @@ class Orders:
         self._settings = settings
         self._slot = slot
         self._lifeline = lifeline
-        self._end_of_lifeline = select.poll()
-        self._end_of_lifeline.register(lifeline, select.POLLIN | select.POLLHUP)
         self._wake = wake
         self._began = boottime()
         self._memory = Memory(settings.max_memory_mb, settings.processes)
@@ -120,7 +118,7 @@ class Orders:
         )
 
     def _lifeline_ended(self) -> bool:
-        return bool(self._end_of_lifeline.poll(0))
+        return _readable([self._lifeline], 0.0)
 
     def wait(self, seconds: float) -> bool:
         """Wait until somebody wakes the worker or the supervisor goes; return whether that was so.
