@@ -40,9 +40,17 @@ def boottime() -> float:
 class SystemClock:
     """The host's clock."""
 
+    def __init__(self) -> None:
+        self._last = (0, datetime.fromtimestamp(0, UTC))
+
     def now(self) -> datetime:
         """Return the wall time, aware, in UTC, truncated to milliseconds."""
-        return truncated(datetime.now(UTC))
+        milliseconds = time.time_ns() // 1_000_000
+        last, moment = self._last
+        if milliseconds != last:
+            moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+            self._last = (milliseconds, moment)
+        return moment
 
     def boottime(self) -> float:
         """Return seconds since boot, suspends included."""

@@ -272,7 +272,7 @@ class Database:
                     break
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)
-            _open_here().add(self._own)
+            _here.open.add(self._own)
             try:
                 yield Transaction(connection, self._ways, self._clock)
                 self._commit(connection)
@@ -280,11 +280,11 @@ class Database:
                 _roll_back(connection)
                 raise
             finally:
-                _open_here().discard(self._own)
+                _here.open.discard(self._own)
 
     def _check_not_inside_own(self) -> None:
         """Refuse at once what would wait for this very thread's own transaction to end."""
-        if self._ways.one_writer and self._own in _open_here():
+        if _here.open and self._ways.one_writer and self._own in _here.open:
             raise UsageError(
                 f"{self.shown}: this thread has a transaction open, which this write would wait for: "
                 "give it transaction=, or end the transaction first"
@@ -292,7 +292,7 @@ class Database:
 
     @property
     def _own(self) -> object:
-        """What stands for the database in `_open_here`: a file may have been opened more than once."""
+        """What stands for the database in `_here`: a file may have been opened more than once."""
         return self if self._ways.shares_memory else self.shown
 
     def within(self, given: Any) -> Transaction:
@@ -355,7 +355,7 @@ class Database:
 
     def _wired(self) -> Borrowed:
         """Give a connection without SQLAlchemy's layer, for a block."""
-        return self._opened(lambda: Borrowed(self._wires))
+        return self._opened(self._wires.borrow)
 
     def _opened(self, connect: Callable[[], C]) -> C:
         if self._forked_in_transaction:
@@ -447,13 +447,16 @@ def _ignore(_writes: bool) -> None:
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_thread = threading.local()
 
 
-def _open_here() -> set[object]:
-    """Return in which databases this thread has a transaction open."""
-    found: set[object] = _thread.__dict__.setdefault("open", set())
-    return found
+class _Here(threading.local):
+    """In which databases this thread has a transaction of a caller's open."""
+
+    def __init__(self) -> None:
+        self.open: set[object] = set()
+
+
+_here = _Here()
 
 
 def _before_fork() -> None:
@@ -462,7 +465,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    _open_here().clear()
+    _here.open.clear()
     for database in list(_databases):
         database._after_fork_in_child()
 

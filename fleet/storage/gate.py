@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fleet.clock import SystemClock
+from fleet.storage.slate import RESERVED_FOR, Slate
 
 PATIENCE = 1.0
 POLL = 0.00005
@@ -25,6 +26,10 @@ LATER = 0.0002
 SOON = 0.005
 COURTESY = 0.02
 """Seconds of one wait in which a writer lets past who hurries: the wait for the turns of others does not count."""
+STINT = 0.003
+"""Seconds for which a process in a rush (one that does little else than write) takes turn after turn although others
+wait. Each change of processes takes as long as several turns: the next one must wake up, and read anew what it knew of
+the database."""
 
 
 class Turn:
@@ -63,6 +68,9 @@ class WriterGate:
         self._ignored = False
         self._unheeded = False
         self._stood_back = False
+        self._slate = Slate.blank()
+        self._rushes = False
+        self._left_at = self._stint_ends = 0.0
 
     def turn(self, on_wait: Callable[[], None], *, hurries: bool = False) -> Turn:
         """Return a block's wait for this process's turn, at most about a second, which holds it to the block's end.
@@ -91,12 +99,17 @@ class WriterGate:
     def leave(self, queued: bool, held: bool) -> None:
         """Give up what `enter` said is held."""
         if held and self._handle is not None:
+            self._left_at = now = self._clock.boottime()
+            if self._rushes and now < self._stint_ends:
+                self._slate.reserve(now, self._stint_ends)
             fcntl.flock(self._handle, fcntl.LOCK_UN)
         if queued:
             self._threads.release()
 
     def close(self) -> None:
         """Close the side file (which stays, as the write-ahead log does)."""
+        self._slate.close()
+        self._slate = Slate.blank()
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -106,35 +119,56 @@ class WriterGate:
             self._handle = self._open()
         if self._handle is None:
             return False
-        if self._try(self._handle, polite=not hurries):
+        now = self._clock.boottime()
+        self._rushes = not hurries and now - self._left_at < RESERVED_FOR
+        if not self._rushes:
+            self._stint_ends = now + STINT
+        since = 0.0 if self._rushes else now
+        if not self._stands_back(now) and self._try(self._handle, now, since, hurries):
             return True
         try:
-            return self._wait(self._handle, on_wait, hurries)
+            return self._wait(self._handle, now, on_wait, hurries)
         finally:
             if hurries:
-                _announce(self._handle, False)
+                self._slate.hurry_no_more()
 
-    def _wait(self, handle: int, on_wait: Callable[[], None], hurries: bool) -> bool:
-        began = now = self._clock.boottime()
-        waited = courtesy = 0.0
-        while not self._ignored:
-            if hurries:
-                _announce(handle, True)
-            on_wait()
-            self._clock.sleep(POLL if waited < SOON else LATER)
-            before, now = now, self._clock.boottime()
-            waited = now - began
-            courtesy += now - before if self._stood_back else 0.0
-            self._unheeded = self._unheeded or courtesy > COURTESY
-            if self._try(handle, polite=not hurries):
-                return True
-            self._ignored = waited > PATIENCE
+    def _stands_back(self, now: float) -> bool:
+        """Return whether a stint is over and somebody waits."""
+        if now < self._stint_ends:
+            return False
+        if self._slate.somebody_waits(now):
+            return True
+        self._stint_ends = now + STINT
         return False
 
-    def _try(self, handle: int, *, polite: bool) -> bool:
+    def _wait(self, handle: int, began: float, on_wait: Callable[[], None], hurries: bool) -> bool:
+        now, courtesy = began, 0.0
+        while not self._ignored:
+            if hurries:
+                self._slate.hurry(now)
+            else:
+                self._slate.wait(now, began)
+            on_wait()
+            self._clock.sleep(self._pause(now, now - began))
+            before, now = now, self._clock.boottime()
+            courtesy += now - before if self._stood_back else 0.0
+            self._unheeded = self._unheeded or courtesy > COURTESY
+            if self._try(handle, now, began, hurries):
+                self._slate.wait_no_more(began)
+                self._stint_ends = now + STINT
+                return True
+            self._ignored = now - began > PATIENCE
+        return False
+
+    def _pause(self, now: float, waited: float) -> float:
+        if self._rushes and POLL < (left := self._slate.left_of_stint(now)) <= STINT:
+            return left
+        return POLL if waited < SOON else LATER
+
+    def _try(self, handle: int, now: float, since: float, hurries: bool) -> bool:
         """Take the side file if it is free, and nobody is to be let past."""
-        self._stood_back = polite and self._lets_past(handle)
-        if self._stood_back:
+        self._stood_back = not hurries and self._lets_hurry(now)
+        if self._stood_back or not (hurries or self._is_next(now, since)):
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,13 +181,16 @@ class WriterGate:
         self._ignored = False
         return True
 
-    def _lets_past(self, handle: int) -> bool:
+    def _lets_hurry(self, now: float) -> bool:
         """Return whether somebody hurries; one who was let past for long enough (it may be stopped) counts no more."""
-        if not _is_announced(handle):
-            self._unheeded = False
-        elif not self._unheeded:
-            return True
+        if self._slate.somebody_hurries(now):
+            return not self._unheeded
+        self._unheeded = False
         return False
+
+    def _is_next(self, now: float, since: float) -> bool:
+        """Return whether nobody is in its stint, or has waited for longer; in one's own stint there is nobody."""
+        return since == 0 or (not self._slate.is_reserved(now) and self._slate.is_next(now, since))
 
     def _open(self) -> int | None:
         """Open the side file; None where this user may not, or there is no room: it can be done without."""
@@ -166,20 +203,5 @@ class WriterGate:
             with suppress(OSError):
                 owner = self._database.stat()
                 os.fchown(handle, owner.st_uid, owner.st_gid)
+        self._slate = Slate.of(handle)
         return handle
-
-
-# Who hurries says so by a lock on the file's first byte: it ends with its process, and needs no room in the file.
-def _announce(handle: int, waits: bool) -> None:
-    # Somebody else may have said so, or be asking: either way another try comes soon.
-    with suppress(OSError):
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if waits else fcntl.LOCK_UN, 1)
-
-
-def _is_announced(handle: int) -> bool:
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    fcntl.lockf(handle, fcntl.LOCK_UN, 1)
-    return False

@@ -79,14 +79,21 @@ def _plain_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iter
 
 
 class Runner:
-    """Runs statements on the driver connection behind a SQLAlchemy connection, or on a caller's sqlite3 connection."""
+    """Runs statements on the driver connection behind a SQLAlchemy connection, or on a caller's sqlite3 connection.
 
-    __slots__ = ("_dialect", "_driver", "connection", "rowcount")
+    Attributes:
+        connection: what it was given.
+        is_sqlite: whether one writer at a time makes row locks needless.
+        rowcount: how many rows the last statement touched.
+    """
+
+    __slots__ = ("_dialect", "_driver", "connection", "is_sqlite", "rowcount")
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self._dialect = dialect_of(connection)
         self._driver: Any = driver_of(connection)
+        self.is_sqlite = self._dialect.name == "sqlite"
         self.rowcount = 0
 
     def rows(self, statement: Statement, **values: Any) -> list[tuple[Any, ...]]:
@@ -153,11 +160,6 @@ class Runner:
         else:
             cursor.executemany(sql, values)
         cursor.close()
-
-    @property
-    def is_sqlite(self) -> bool:
-        """Whether one writer at a time makes row locks needless."""
-        return self._dialect.name == "sqlite"
 
     def _execute(self, statement: Statement, values: dict[str, Any]) -> Any:
         cursor = self._driver.cursor()

@@ -81,6 +81,10 @@ class Wires:
         except IndexError:
             return Wire(self._source)
 
+    def borrow(self) -> Borrowed:
+        """Return such a connection for a block."""
+        return Borrowed(self)
+
     def give_back(self, wire: Wire) -> None:
         """Keep a connection, on which no transaction is open, for whoever comes next."""
         if wire.is_broken or len(self._idle) >= self.MOST_IDLE:

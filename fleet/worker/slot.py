@@ -25,7 +25,7 @@ LASTING = nanoseconds(BATCH_SECONDS)
 SLOT_WORDS = 256
 OUTBOX_BYTES = 65_536
 _HELD = 40
-_PULSE, _PHASE, _INDEX = 1, 2, 13
+_PULSE, _PHASE, _COUNT, _INDEX, _CHANGES = 1, 2, 12, 13, 20
 _BLANK = memoryview(bytes(SLOT_WORDS * WORD_BYTES)).cast("q")
 
 
@@ -53,6 +53,7 @@ class Slot(Cells):
     replaced = Word(18)  # set to 1 by the keeper: end after the present task, another takes this place
     lane = Word(20)  # by the keeper: the lane of what was assigned to the worker last
     writes_since = Word(19)  # by the worker: since when it has, or asks for, the write lock; 0 when it does not
+    _changes = Word(20)  # by the worker: odd while it changes what it holds without the lock
 
     def __init__(
         self, cells: memoryview[int], base: int, seats: tuple[Seat, ...], outbox: memoryview[int], fd: int
@@ -129,8 +130,8 @@ class Slot(Cells):
 
     def enters(self, phase: Phase, now: int | None = None) -> None:
         """Say what the worker is doing; `now` is the boot time in nanoseconds, where the caller has it."""
-        self.pulse = now_ns() if now is None else now
-        self.phase = phase
+        self.cells[self.base + _PULSE] = now_ns() if now is None else now
+        self.cells[self.base + _PHASE] = phase
 
     def set_incarnation(self, incarnation: str) -> None:
         """Begin another life in this record; what the old one held is forgotten."""
@@ -171,8 +172,14 @@ class Slot(Cells):
                 if seat.is_taken and seat.fence in gone:
                     seat.free()
 
-    def hold(self, fences: Sequence[Fence]) -> None:
-        """Note the claims of a batch, in the order of execution."""
+    def hold(self, fences: Sequence[Fence], now: int | None = None) -> None:
+        """Note the claims of a batch, in the order of execution; `now` is the boot time in nanoseconds, where known.
+
+        The lock is needed only where the keeper may be taking the rest of the batch before away: see `begin`.
+        """
+        if len(fences) == 1 and (now_ns() if now is None else now) - self._begun_at < LASTING // 2:
+            self._hold_one(fences[0])
+            return
         with self.locked():
             self.revoked = self.taken = self._outbox_used = 0
             self.held_index = -1
@@ -181,6 +188,17 @@ class Slot(Cells):
                 self.cells[at] = fence.task_id
                 self.cells[at + 1] = fence.claim_token
             self.held_count = len(fences)
+
+    def _hold_one(self, fence: Fence) -> None:
+        cells, base = self.cells, self.base
+        changes = cells[base + _CHANGES]
+        cells[base + _CHANGES] = changes + 1
+        self.revoked = self.taken = self._outbox_used = 0
+        cells[base + _INDEX] = -1
+        cells[base + _HELD] = fence.task_id
+        cells[base + _HELD + 1] = fence.claim_token
+        cells[base + _COUNT] = 1
+        cells[base + _CHANGES] = changes + 2
 
     def begin(self, position: int, started: int, timeout: int, retry_in: int, grace: int = 0) -> bool:
         """Move on to the task at `position` of the batch; False when the keeper has given the rest back.
@@ -272,7 +290,7 @@ class Slot(Cells):
         if not self._try_lock():
             return None
         try:
-            index = self.held_index
+            index, changes = self.held_index, self._changes
             reading = Reading(
                 incarnation=self.incarnation,
                 pid=self.pid,
@@ -284,8 +302,9 @@ class Slot(Cells):
                 done=self.done,
                 failed=self.failed,
             )
-            # The next of a batch may be begun without the lock: then what was read is of two executions.
-            return reading if self.held_index == index else None
+            # The next of a batch may be begun, and the next claim be held, without the lock: then what was read is of
+            # two executions.
+            return reading if (self.held_index, self._changes) == (index, changes) and not changes & 1 else None
         finally:
             self._unlock()
 

@@ -39,7 +39,8 @@ class Wholeness:
         """
         # One at a time: a poll object refuses a second thread.
         with self._looking:
-            if now - self._looked_at < CLOSELY and not any(event & select.POLLNVAL for _, event in self._poll.poll(0)):
+            events = self._poll.poll(0)
+            if now - self._looked_at < CLOSELY and not (events and any(event & select.POLLNVAL for _, event in events)):
                 return
             self._looked_at = now
         for descriptor, file in self._files:

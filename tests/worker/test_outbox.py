@@ -127,6 +127,54 @@ def test_what_is_read_is_of_one_execution(slot: Slot, monkeypatch: pytest.Monkey
     assert slot.read() is None
 
 
+def test_the_next_claim_after_a_short_task_needs_no_lock(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper takes nothing from an execution that does not last: only after one that may have is it waited for."""
+    locks: list[int] = []
+    lock = Slot._lock
+
+    def noting(slot: Slot, how: int) -> None:
+        locks.append(how)
+        lock(slot, how)
+
+    monkeypatch.setattr(Slot, "_lock", noting)
+    assert slot.begin(1, started=now_ns(), timeout=0, retry_in=-1)
+    locks.clear()
+    slot.hold([Fence(10, 2)])
+    assert locks == []
+    assert begin(slot, 0)
+    locks.clear()
+    slot.hold([Fence(11, 1)])
+    assert len(locks) == 2
+    reading = slot.read()
+    assert reading is not None
+    assert reading.held == (Fence(11, 1),)
+
+
+def test_what_is_read_is_of_one_claim(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record whose worker notes its next claim while it is read counts as not read, at whatever moment."""
+    begun = now_ns()
+    assert slot.begin(1, started=begun, timeout=0, retry_in=-1)
+    slot.hold([Fence(10, 1)], begun)
+    held = slot._held
+
+    def meanwhile() -> tuple[Fence, ...]:
+        found = held()
+        slot.hold([Fence(11, 1)], begun)
+        return found
+
+    reading = slot.read()
+    assert reading is not None
+    assert reading.held == (Fence(10, 1),)
+    with monkeypatch.context() as patched:
+        patched.setattr(slot, "_held", meanwhile)
+        assert slot.read() is None
+    reading = slot.read()
+    assert reading is not None
+    assert reading.held == (Fence(11, 1),)
+    slot._changes += 1
+    assert slot.read() is None
+
+
 def test_an_outbox_that_is_full_says_so(slot: Slot) -> None:
     """A line that does not fit is refused whole, and those before it stay readable; emptied, it fits."""
     line = outbox.line(executed('"' + "x" * (OUTBOX_BYTES // 2) + '"'), half)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -99,18 +99,22 @@ _PAYLOAD = Statement("SELECT payload_json FROM work_payload WHERE task_id = :id"
 # The whole of a strict claim, for the holder of SQLite's write lock: the claimant's standing, the pauses, the task. It
 # finds nothing where anything is out of the ordinary, and then `take` looks closer.
 _PLAIN = "work_queue.concurrency_key IS NULL AND (work_queue.deadline_at IS NULL OR work_queue.deadline_at > :now)"
-_CLAIM_PLAIN = Statement(
-    f"""{_TO_RUNNING.replace("{started}", ":now")} AND {_PLAIN}
-    AND id = (SELECT q.id FROM json_each(:lanes) j JOIN work_queue q ON q.id = (
-            SELECT w.id FROM work_queue w
-            WHERE w.status = 'pending' AND w.lane_id = json_extract(j.value, '$[0]') AND {_PASSED_OVER}
-            ORDER BY w.rank, w.id LIMIT 1)
-        WHERE json_extract(j.value, '$[2]') = 0 OR {_WAITED.format(q="q")}
-        ORDER BY json_extract(j.value, '$[1]'), q.rank, q.id LIMIT 1)
+_HEAD = f"""SELECT w.id FROM work_queue w WHERE w.status = 'pending' AND w.lane_id = {{lane}} AND {_PASSED_OVER}
+    ORDER BY w.rank, w.id LIMIT 1"""
+_CLAIM_PLAIN_TEXT = f"""{_TO_RUNNING.replace("{started}", ":now")} AND {_PLAIN}
+    AND id = ({{first}})
     AND EXISTS (SELECT 1 FROM {_CLAIMANT} AND {_MAY_CLAIM})
     AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE {_PAUSED} AND s.queue = work_queue.queue)
     RETURNING {CLAIMED_COLUMNS}, (SELECT max(lane_id) FROM claim_lane)"""
+_CLAIM_PLAIN = Statement(
+    _CLAIM_PLAIN_TEXT.format(
+        first=f"""SELECT q.id FROM json_each(:lanes) j
+        JOIN work_queue q ON q.id = ({_HEAD.format(lane="json_extract(j.value, '$[0]')")})
+        WHERE json_extract(j.value, '$[2]') = 0 OR {_WAITED.format(q="q")}
+        ORDER BY json_extract(j.value, '$[1]'), q.rank, q.id LIMIT 1"""
+    )
 )
+_CLAIM_PLAIN_OF_ONE = Statement(_CLAIM_PLAIN_TEXT.format(first=_HEAD.format(lane=":lane")))
 
 _MOST_LOOKS = 50
 """How often one claim looks again, after its first candidates turned out to be held by a limit, or too late."""
@@ -183,12 +187,14 @@ def take_plain(
     """
     if not lanes or not transaction.is_sqlite:
         return None
+    lane, _, waits = lanes[0]
+    named: dict[str, Any]
+    if len(lanes) == 1 and not waits:
+        statement, named = _CLAIM_PLAIN_OF_ONE, {"lane": lane}
+    else:
+        statement, named = _CLAIM_PLAIN, {"lanes": _lanes_json(tuple(lanes))}
     rows = transaction.rows(
-        _CLAIM_PLAIN,
-        lanes=_lanes_json(tuple(lanes)),
-        incarnation=claimant.incarnation,
-        now=transaction.now,
-        **_times(transaction, claimant),
+        statement, **named, **_times(transaction, claimant), incarnation=claimant.incarnation, now=transaction.now
     )
     return (claimed_of(rows[0], _payload(transaction, rows[0])), int(rows[0][-1])) if rows else None
 
@@ -268,9 +274,15 @@ def _lanes_json(lanes: tuple[LaneClaim, ...]) -> str:
 def _times(transaction: Transaction, claimant: Claimant) -> dict[str, Any]:
     return {
         "worker": claimant.worker_id,
-        "avoided_until": transaction.now - timedelta(seconds=claimant.lease_seconds),
-        "preferred_until": transaction.now - timedelta(seconds=PREFERENCE_WAIT),
+        "avoided_until": _before(transaction.now, claimant.lease_seconds),
+        "preferred_until": _before(transaction.now, PREFERENCE_WAIT),
     }
+
+
+@lru_cache(maxsize=16)
+def _before(now: datetime, seconds: float) -> datetime:
+    """Return a time before now: a worker with small tasks asks many times in a millisecond."""
+    return now - timedelta(seconds=seconds)
 
 
 def _payload(transaction: Transaction, row: tuple[Any, ...]) -> str:

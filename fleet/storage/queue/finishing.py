@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -144,13 +145,14 @@ def write_finishes(transaction: Transaction, incarnation: str, finishes: Sequenc
         return frozenset()
     done = [finish for finish in finishes if finish.status is TaskStatus.DONE]
     accepted, changed = _write_done(transaction, incarnation, done)
-    others = {finish.fence: finish for finish in finishes if finish.status is not TaskStatus.DONE}
-    if others:
+    if len(done) < len(finishes):
+        others = {finish.fence: finish for finish in finishes if finish.status is not TaskStatus.DONE}
         decisions = [(fence, lambda _held, one=finish: one) for fence, finish in others.items()]
         more, more_changed = _write_ends(transaction, incarnation, decisions)
         accepted |= more
         changed += more_changed
-    follow_up(transaction, changed)
+    if changed:
+        follow_up(transaction, changed)
     return frozenset(accepted)
 
 
@@ -169,12 +171,21 @@ def _write_done(
     if not finishes:
         return set(), []
     now = transaction.now
-    starts = _Starts(now)
-    rows = [(*finish.fence, finish.result_json, starts.of(finish)) for finish in sorted(finishes, key=itemgetter(0))]
-    if len(rows) == 1:
-        values: dict[str, Any] = dict(zip(("id", "token", "result", "started"), rows[0], strict=True))
-        written = transaction.rows(_DONE_ONE, **values, incarnation=incarnation, now=now)
+    seconds = now.timestamp()
+    if len(finishes) == 1:
+        only = finishes[0]
+        written = transaction.rows(
+            _DONE_ONE,
+            id=only.fence.task_id,
+            token=only.fence.claim_token,
+            result=only.result_json,
+            started=_start(seconds, only),
+            incarnation=incarnation,
+            now=now,
+        )
     else:
+        ordered = sorted(finishes, key=itemgetter(0))
+        rows = [(*finish.fence, finish.result_json, _start(seconds, finish)) for finish in ordered]
         written = transaction.rows(_DONE, finishes=json.dumps(rows), incarnation=incarnation, now=now)
     if transaction.is_sqlite:
         return _written(written)
@@ -268,25 +279,25 @@ def _values(transaction: Transaction, gate: KeyGate, row: _Row, finish: Finish) 
         "back": int(finish.attempt_back),
         "interrupted": int(finish.interruption),
         "final": int(status in FINAL_STATUSES),
-        "started": _Starts(now).of(finish),
+        "started": _start(now.timestamp(), finish),
         "avoid": row.worker if fails_here and avoidance.another_serves(transaction, row.worker, finish.fence) else None,
     }
 
 
-class _Starts:
-    """When executions began, as the database writes it; many of a batch began within one millisecond."""
+def _start(now: float, finish: Finish) -> str:
+    """Return when an execution began, as the database writes it.
 
-    def __init__(self, now: datetime) -> None:
-        self._now = now.timestamp() * 1e6
-        self._texts: dict[int, str] = {}
+    Args:
+        now: the present in seconds.
+        finish: tells how long ago it was.
+    """
+    return _text_of(int(now * 1e6 - max(0.0, finish.started_seconds_ago) * 1e6) // 1000)
 
-    def of(self, finish: Finish) -> str:
-        """Return the start of one execution."""
-        milliseconds = int(self._now - max(0.0, finish.started_seconds_ago) * 1e6) // 1000
-        text = self._texts.get(milliseconds)
-        if text is None:
-            text = self._texts[milliseconds] = stamp(datetime.fromtimestamp(milliseconds / 1000, UTC))
-        return text
+
+@lru_cache(maxsize=256)
+def _text_of(milliseconds: int) -> str:
+    """Return the text of a time; many executions begin within one millisecond."""
+    return stamp(datetime.fromtimestamp(milliseconds / 1000, UTC))
 
 
 def _available(finish: Finish, now: datetime) -> str | None:
