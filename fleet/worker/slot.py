@@ -25,7 +25,7 @@ LASTING = nanoseconds(BATCH_SECONDS)
 SLOT_WORDS = 256
 OUTBOX_BYTES = 65_536
 _HELD = 40
-_PULSE, _PHASE, _COUNT, _INDEX, _CHANGES = 1, 2, 12, 13, 20
+_PULSE, _PHASE, _COUNT, _INDEX, _CHANGES = 1, 2, 12, 13, 21
 _BLANK = memoryview(bytes(SLOT_WORDS * WORD_BYTES)).cast("q")
 
 
@@ -53,7 +53,7 @@ class Slot(Cells):
     replaced = Word(18)  # set to 1 by the keeper: end after the present task, another takes this place
     lane = Word(20)  # by the keeper: the lane of what was assigned to the worker last
     writes_since = Word(19)  # by the worker: since when it has, or asks for, the write lock; 0 when it does not
-    _changes = Word(20)  # by the worker: odd while it changes what it holds without the lock
+    _changes = Word(21)  # by the worker: odd while it changes what it holds without the lock
 
     def __init__(
         self, cells: memoryview[int], base: int, seats: tuple[Seat, ...], outbox: memoryview[int], fd: int
