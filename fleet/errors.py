@@ -6,7 +6,8 @@
     ├── DatabaseError              exit code 3: the database cannot be used
     │   ├── DatabaseMissing        it does not exist, and this command does not create it
     │   ├── SchemaMismatch         it is of an older or a newer schema
-    │   └── DatabaseBusy           a lock was not had within the allowed time
+    │   ├── DatabaseBusy           a lock was not had within the allowed time
+    │   └── NotCounted             statistics could not be written, and so nothing was
     ├── ConflictError              exit code 1: the state of the fleet forbids it
     │   ├── WorkerIdTaken          another live incarnation holds the worker id
     │   └── IllegalTransition      a life cycle does not allow this step
@@ -52,6 +53,10 @@ class SchemaMismatch(DatabaseError):
 
 class DatabaseBusy(DatabaseError):
     """A write lock was not had within the allowed time."""
+
+
+class NotCounted(DatabaseError):
+    """Statistics could not be written, and so nothing was: what they were about can be written without them."""
 
 
 class ConflictError(FleetError):

@@ -385,6 +385,10 @@ class Database:
         self._on_wait()
         self._waiting.sleep(random.uniform(0.0, 0.002))
 
+    def is_busy(self, error: BaseException) -> bool:
+        """Return whether an error says that others are in the way, and the same transaction may succeed later."""
+        return self._ways.is_busy(error)
+
     def _told(self, error: Exception) -> Exception:
         if isinstance(error, FleetError):
             return error

@@ -11,6 +11,7 @@ from fleet.clock import boottime
 from fleet.domain.execution import ClaimedTask, ClaimReply, Failure
 from fleet.domain.lanes import LaneClaim
 from fleet.domain.task import TaskStatus
+from fleet.errors import NotCounted
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
 from fleet.worker.executor import Execution, describe
@@ -20,7 +21,7 @@ from fleet.worker.own_task import OwnTask
 from fleet.worker.patience import TROUBLE
 from fleet.worker.record import Phase
 from fleet.worker.slot import Slot
-from fleet.worker.tally import Tally, counted
+from fleet.worker.tally import Tally
 
 _log = logging.getLogger("fleet.worker")
 
@@ -133,12 +134,18 @@ class Claims:
     def _finish_and_claim(self, executed: Sequence[Execution], limit: int) -> ClaimReply:
         now = boottime()
         finishes = [execution.finish(now, random.random) for execution in executed]
-        reply = self._queue.finish_and_claim(
-            self._membership.claimant,
-            finishes,
-            *self._wanted(limit),
-            counting=lambda reply: self.tally.due(executed, reply, now),
-        )
+        wanted = self._wanted(limit)
+        record = self._queue.finish_and_claim
+        try:
+            reply = record(
+                self._membership.claimant,
+                finishes,
+                *wanted,
+                counting=lambda reply: self.tally.due(executed, reply, now),
+            )
+        except NotCounted as error:
+            _log.warning("statistics of tasks were not stored: %s", error)
+            reply = record(self._membership.claimant, finishes, *wanted)
         if reply.tasks:
             reach("worker.claimed")
         return reply
@@ -185,7 +192,7 @@ class Claims:
             own.roll_back()
             return Completion(execution)
         try:
-            accepted = own.complete(execution.finish(boottime(), random.random), counted([execution]))
+            accepted = own.complete(execution.finish(boottime(), random.random))
         except Exception as error:
             reason = describe(error)
             _log.warning("the transaction of task %d was undone: %s", execution.claimed.task_id, reason)
@@ -203,6 +210,7 @@ class Claims:
         if self._slot.is_concurrent:
             self._slot.free_seats([execution.claimed.fence])
         if completion.accepted:
+            self.tally.add([execution])
             self._slot.done += self._count(execution)
         else:
             task_id = execution.claimed.task_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from fleet.clock import boottime
 from fleet.domain.execution import Claimant, ClaimedTask, Finish
 from fleet.domain.task import ParentResult
 from fleet.errors import UsageError
-from fleet.storage.interfaces import MinuteCount, Storage, Transaction
+from fleet.storage.interfaces import Storage, Transaction
 from fleet.worker.patience import TROUBLE
 
 T = TypeVar("T")
@@ -125,12 +125,8 @@ class OwnTask:
         self._opened_at = boottime()
         return self._transaction
 
-    def complete(self, finish: Finish, counts: Sequence[MinuteCount] = ()) -> bool:
+    def complete(self, finish: Finish) -> bool:
         """Write the task's success in its own transaction, and commit; False, and nothing kept, when the claim is gone.
-
-        Args:
-            finish: the success.
-            counts: it, as statistics.
 
         Raises:
             Exception: whatever kept it from being committed; it is rolled back.
@@ -144,9 +140,7 @@ class OwnTask:
             _log.warning("task %d held a transaction for %.1f s: others waited", self._claimed.task_id, held)
         try:
             with _resumed(manager):
-                reply = self._storage.queue.finish_and_claim(
-                    self._claimant, [finish], (), 0, counting=lambda _reply: counts, transaction=transaction
-                )
+                reply = self._storage.queue.finish_and_claim(self._claimant, [finish], (), 0, transaction=transaction)
                 if finish.fence not in reply.accepted:
                     raise ClaimLost
         except ClaimLost:

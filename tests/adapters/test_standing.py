@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,13 +237,21 @@ class Broken:
         return self._beat(*given)
 
 
-def test_a_heartbeat_that_fails_is_not_the_last(store: Storage) -> None:
+@pytest.fixture
+def file_store(tmp_path: Path) -> Iterator[Storage]:
+    """Give a store that two threads can use at once."""
+    storage = opened(str(tmp_path / "fleet.db"), create=True)
+    yield storage
+    storage.close()
+
+
+def test_a_heartbeat_that_fails_is_not_the_last(file_store: Storage) -> None:
     """Whatever makes a heartbeat fail, the next one is sent."""
-    tenure = stand(store, ADAPTER, 7)
-    broken = Broken(store)
+    tenure = stand(file_store, ADAPTER, 7)
+    broken = Broken(file_store)
     with Pulse(broken, tenure, 0.01, SystemClock()) as pulse:  # type: ignore[arg-type]
         pulse.gets_on(replace(PlayedAdapter().info(), problem="no answer"))
-        wait_until(lambda: (store.adapters.get(ADAPTER) or tenure).reason == "no answer", "it beats again")  # type: ignore[union-attr]
+        wait_until(lambda: (file_store.adapters.get(ADAPTER) or tenure).reason == "no answer", "it beats again")  # type: ignore[union-attr]
     assert not pulse.is_replaced
     assert broken.beats >= 3
 
@@ -258,10 +267,10 @@ class Read(ManualClock):
         return super().boottime()
 
 
-def test_one_that_hangs_beats_no_more(store: Storage) -> None:
+def test_one_that_hangs_beats_no_more(file_store: Storage) -> None:
     """An adapter that has not got on for minutes is left to be taken for lost, until it gets on again."""
-    broken, clock = Broken(store), Read()
-    with Pulse(broken, stand(store, ADAPTER, 7), 0.01, clock) as pulse:  # type: ignore[arg-type]
+    broken, clock = Broken(file_store), Read()
+    with Pulse(broken, stand(file_store, ADAPTER, 7), 0.01, clock) as pulse:  # type: ignore[arg-type]
         pulse.gets_on(PlayedAdapter().info())
         wait_until(lambda: broken.beats, "it beats")
         clock.advance(LONGEST_ACT)

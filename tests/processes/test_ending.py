@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import sys
 import time
 
 import pytest
@@ -42,7 +43,12 @@ def test_an_idle_worker_ends_at_once(site: Site) -> None:
 def test_a_worker_that_is_still_starting_ends_at_once(site: Site, number: signal.Signals) -> None:
     """A signal to end that comes while task modules are imported ends with 0, like any other, and nobody has
     registered (SD05)."""
-    worker = site.worker("--tasks=tests.processes.slow_import")
+    arguments = site.worker_arguments("--tasks=tests.processes.slow_import")
+    # Whoever runs the tests may ignore SIGHUP (nohup), and so would what they start.
+    heard = (
+        f"import os, signal, sys; signal.signal({int(number)}, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+    )
+    worker = site.start("-c", heard, sys.executable, "-m", "fleet.cli.worker", *arguments)
     site.wait_until((site.directory / "gates" / "importing").exists, "the import has begun")
     worker.signal(number)
     assert worker.wait() == 0

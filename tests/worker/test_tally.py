@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import pytest
 
 from fleet.domain.execution import Failure
-from fleet.domain.task import NewTask
+from fleet.domain.task import NewTask, TaskStatus
 from fleet.errors import DatabaseError
 from fleet.storage.queue import work_queue
 from fleet.worker import tally
 from fleet.worker.tally import LONGEST_UNWRITTEN, MOST_UNWRITTEN
-from tests.storage.samples import enqueue
+from tests.storage.samples import enqueue, row
 from tests.worker.desk import Desk, executed
 
 
@@ -94,10 +96,32 @@ def test_counts_of_an_undone_transaction_are_not_lost(desk: Desk, monkeypatch: p
         raise ConnectionError("no room")
 
     with monkeypatch.context() as broken:
-        broken.setattr(work_queue.minutes, "add", fail)
+        broken.setattr(work_queue, "_finish_and_claim", fail)
         with pytest.raises((ConnectionError, DatabaseError)):
             desk.claims._finish_and_claim(desk.claims.executed, 0)
     assert finished(desk) == (0, 0)
+    desk.claims.record()
+    assert finished(desk) == (1, 0)
+
+
+def test_statistics_that_cannot_be_written_hold_up_no_task(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task is recorded without its statistics where those cannot be written, and the log says so; later ones are
+    counted again."""
+    enqueue(desk.store, *[NewTask("t")] * 2)
+    first, second = desk.claim(2)
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("no such table: work_minute")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(work_queue.minutes, "add", fail)
+        desk.claims.executed = [executed(first)]
+        desk.claims.record()
+    assert row(desk.store, first.task_id).status is TaskStatus.DONE
+    assert "statistics of tasks were not stored: no such table: work_minute" in caplog.text
+    desk.claims.executed = [executed(second)]
     desk.claims.record()
     assert finished(desk) == (1, 0)
 

@@ -20,8 +20,9 @@ from fleet.domain.task import (
     TaskRecord,
 )
 from fleet.domain.worker import WorkerStatus
+from fleet.errors import NotCounted
 from fleet.storage import minutes
-from fleet.storage.database import Database, Transaction
+from fleet.storage.database import Database, Transaction, original
 from fleet.storage.interfaces import NEWEST_TASKS, MinuteCount
 from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
 from fleet.storage.queue.enqueuing import add_tasks
@@ -108,10 +109,18 @@ class SqlWorkQueue:
         def work(own: Transaction) -> ClaimReply:
             reply = _finish_and_claim(own, claimant, finishes, lanes, limit)
             if counting is not None and (counts := counting(reply)):
-                minutes.add(own, counts)
+                self._count(own, counts)
             return reply
 
         return self._database.write(work) if transaction is None else work(self._database.within(transaction))
+
+    def _count(self, transaction: Transaction, counts: Sequence[MinuteCount]) -> None:
+        try:
+            minutes.add(transaction, counts)
+        except Exception as error:
+            if self._database.is_busy(error):
+                raise
+            raise NotCounted(str(original(error))) from error
 
     def start(self, claimant: Claimant, fence: Fence) -> bool:
         """Stamp `started_at` of a batched task."""
