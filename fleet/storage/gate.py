@@ -100,7 +100,7 @@ class WriterGate:
         """Give up what `enter` said is held."""
         if held and self._handle is not None:
             self._left_at = now = self._clock.boottime()
-            if self._rushes and now < self._stint_ends:
+            if self._has_stint(now):
                 self._slate.reserve(now, self._stint_ends)
             fcntl.flock(self._handle, fcntl.LOCK_UN)
         if queued:
@@ -123,8 +123,7 @@ class WriterGate:
         self._rushes = not hurries and now - self._left_at < RESERVED_FOR
         if not self._rushes:
             self._stint_ends = now + STINT
-        since = 0.0 if self._rushes else now
-        if not self._stands_back(now) and self._try(self._handle, now, since, hurries):
+        if not self._stands_back(now) and self._try(self._handle, now, now, hurries):
             return True
         try:
             return self._wait(self._handle, now, on_wait, hurries)
@@ -155,20 +154,21 @@ class WriterGate:
             self._unheeded = self._unheeded or courtesy > COURTESY
             if self._try(handle, now, began, hurries):
                 self._slate.wait_no_more(began)
-                self._stint_ends = now + STINT
+                if not self._has_stint(now):
+                    self._stint_ends = now + STINT
                 return True
             self._ignored = now - began > PATIENCE
         return False
 
     def _pause(self, now: float, waited: float) -> float:
-        if self._rushes and POLL < (left := self._slate.left_of_stint(now)) <= STINT:
+        if self._rushes and not self._has_stint(now) and POLL < (left := self._slate.left_of_stint(now)) <= STINT:
             return left
         return POLL if waited < SOON else LATER
 
     def _try(self, handle: int, now: float, since: float, hurries: bool) -> bool:
         """Take the side file if it is free, and nobody is to be let past."""
         self._stood_back = not hurries and self._lets_hurry(now)
-        if self._stood_back or not (hurries or self._is_next(now, since)):
+        if self._stood_back or not (hurries or self._has_stint(now) or self._is_next(now, since)):
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -189,8 +189,12 @@ class WriterGate:
         return False
 
     def _is_next(self, now: float, since: float) -> bool:
-        """Return whether nobody is in its stint, or has waited for longer; in one's own stint there is nobody."""
-        return since == 0 or (not self._slate.is_reserved(now) and self._slate.is_next(now, since))
+        """Return whether nobody is in its stint, or has waited for longer."""
+        return not self._slate.is_reserved(now) and self._slate.is_next(now, since)
+
+    def _has_stint(self, now: float) -> bool:
+        """Return whether the stint is this process's own: it goes on when who hurried, or came in between, is gone."""
+        return self._rushes and now < self._stint_ends
 
     def _open(self) -> int | None:
         """Open the side file; None where this user may not, or there is no room: it can be done without."""

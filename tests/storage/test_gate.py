@@ -179,6 +179,17 @@ def test_a_stint_goes_on_when_nobody_waits(place: Place, slate: Slate, clock: Ma
     assert 1 < turns <= STINT / A_MOMENT
 
 
+def test_who_hurries_ends_no_stint(place: Place, slate: Slate, clock: ManualClock) -> None:
+    """A stint goes on as soon as who hurried is gone, whoever has waited for longer, and becomes no longer by that."""
+    rushing = place()
+    rush(rushing, clock)
+    ends = rushing._stint_ends
+    slate.hurry(clock.boottime())
+    slate.wait(clock.boottime(), clock.boottime() - 1.0)
+    assert 0 < waited(rushing, clock, slate.hurry_no_more) < 2 * POLL
+    assert rushing._stint_ends == ends
+
+
 def test_who_does_not_come_back_is_not_waited_for(place: Place, clock: ManualClock) -> None:
     """A stint ends with the first task that lasts, and one turn now and then begins none."""
     rushing, other = place(), place()
