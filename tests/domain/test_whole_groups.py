@@ -35,8 +35,15 @@ def test_what_was_rounded_up_stays() -> None:
     assert plan.reasons[-1] == "3 more than desired: their groups come and go whole"
 
 
+def test_nobody_leaves_a_whole_group_alone() -> None:
+    """Where one of four is busy and one is wanted, the three idle ones stay: what they stand on is paid for as long as
+    the fourth works, and nobody is started beside them (SC26)."""
+    for target in (1, 2, 3, 4):
+        assert planned(target, a_running_group("a", 4, busy=1)).is_empty
+
+
 def test_a_group_goes_when_all_of_it_is_surplus() -> None:
-    """An idle group goes before one in which somebody is busy; all its workers are drained with it."""
+    """An idle group goes before one in which somebody is busy; all its workers are drained with it (SC26)."""
     plan = planned(4, a_running_group("a", 4, busy=1), a_running_group("b", 4))
     assert plan.resizes == (ResizeGroup("b", 4, 0),)
     assert sorted(worker.worker_id for worker in plan.drains) == ["b-0", "b-1", "b-2", "b-3"]
