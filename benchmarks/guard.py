@@ -38,7 +38,7 @@ HELP, STATUS, IMPORTS = "fleet --help", "fleet status", "import sqlalchemy, type
 
 BOUNDS: Bounds = {
     (DEFAULT, F1): 1.9,
-    (STRICT, F1S): 5.7,
+    (STRICT, F1S): 4.8,
     (MANY, ROW_BY_ROW): 0.8,
     (ONE, INSERT): 3.0,
     (HELP, IMPORTS): 0.9,
