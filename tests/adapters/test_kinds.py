@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,3 +94,16 @@ def test_a_name_that_two_packages_claim_is_refused(installed: Path) -> None:
         install(installed, package, f"tower = {package}:TOWER", GOOD)
     with pytest.raises(UsageError, match=r"adapter_one 1\.0, .*adapter_two 1\.0: uninstall all but one"):
         load_kind("tower")
+
+
+def test_help_tells_of_all_kinds_but_a_broken_one(installed: Path) -> None:
+    """A package that cannot be imported keeps nobody from reading what there is: its reason is a line beside it."""
+    install(installed, "heap", "heap = heap:KIND", "import nothing_of_this_name")
+    environment = {**os.environ, "PYTHONPATH": f"{installed}:{os.environ.get('PYTHONPATH', '')}"}
+    words = [sys.executable, "-m", "fleet.cli.adapter", "--help"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "native" in done.stdout
+    assert "webhook" in done.stdout
+    assert "adapter kind 'heap'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
