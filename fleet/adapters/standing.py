@@ -31,6 +31,8 @@ SOONEST_LOOK = 0.1
 BETWEEN_REVIEWS = 60.0
 """Seconds between two comparisons of what stands at the place with what the rows say."""
 
+_UNKNOWN = "what stands at the place is not known"
+
 _log = logging.getLogger("fleet.adapter")
 
 
@@ -86,7 +88,7 @@ class StandingAdapter:
         self._proven_dead = proven_dead
         self._sizes = Sizes(storage, adapter)
         self._look_at = self._review_at = 0.0
-        self._trouble: str | None = None
+        self._troubles: dict[str, str] = {}
 
     def run(self) -> int:
         """Stand for the id until told to go, or replaced; return how many commands were tried."""
@@ -181,15 +183,16 @@ class StandingAdapter:
     def _get_on(self, pulse: Pulse) -> None:
         info = self._adapter.info()
         pulse.gets_on(info)
-        self._tell_trouble(info.problem)
+        self._tell_trouble("the place cannot be asked", info.problem)
 
-    def _tell_trouble(self, trouble: str | None) -> None:
-        """Log what keeps the place from being asked, once, and that it is over."""
-        if trouble is not None and trouble != self._trouble:
-            _log.error("the place cannot be asked: %s", trouble)
-        elif trouble is None and self._trouble is not None:
-            _log.info("the place can be asked again")
-        self._trouble = trouble
+    def _tell_trouble(self, what: str, why: str | None) -> None:
+        """Log that something does not go, once for each reason, and that it goes again; None where it does."""
+        if why is None:
+            if self._troubles.pop(what, None) is not None:
+                _log.info("no longer so: %s", what)
+        elif self._troubles.get(what) != why:
+            self._troubles[what] = why
+            _log.error("%s: %s", what, why)
 
     def _look_after(self) -> None:
         """Note what has ended at the place, and end what should have; a place that is silent is told of once."""
@@ -204,7 +207,8 @@ class StandingAdapter:
                 lines += end_leftovers(self._storage, self._adapter)
                 self._review_at = now + BETWEEN_REVIEWS
         except AdapterFailed as failure:
-            self._tell_trouble(str(failure))
+            self._tell_trouble(_UNKNOWN, str(failure))
             return
+        self._tell_trouble(_UNKNOWN, None)
         for line in lines:
             _log.error("%s", line)

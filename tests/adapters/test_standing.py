@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleet.adapters import Launch
+from fleet.adapters import AdapterFailed, Ended, Launch
 from fleet.adapters.pulse import LONGEST_ACT, Pulse
 from fleet.adapters.standing import StandingAdapter, Terms
 from fleet.clock import ManualClock, SystemClock
@@ -31,17 +31,9 @@ TEMPLATE = Template("/usr/bin/python3", "/srv/app", {})
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """Give a clock that stands still."""
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Iterator[Storage]:
-    """Give a store in memory that goes by this clock."""
-    storage = opened(":memory:", create=True, clock=clock)
-    yield storage
-    storage.close()
+def store(clocked: Storage) -> Storage:
+    """Give a store in memory that goes by the clock."""
+    return clocked
 
 
 def run_once(store: Storage, place: PlayedAdapter, clock: ManualClock, proven_dead: ProvenDead = nobody) -> int:
@@ -281,3 +273,26 @@ def test_one_that_hangs_beats_no_more(file_store: Storage) -> None:
         assert broken.beats == sent
         pulse.gets_on(PlayedAdapter().info())
         wait_until(lambda: broken.beats > sent, "it beats again")
+
+
+class Unlisted(PlayedAdapter):
+    """A place that is asked in vain what stands there, though it says what it can take."""
+
+    def ended_groups(self) -> tuple[Ended, ...]:
+        """Fail."""
+        raise AdapterFailed("no list today")
+
+
+def test_what_does_not_go_is_told_once(store: Storage, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A place that answers one question and not another is told of once, however often it is asked."""
+    looks = iter(range(4))
+
+    def wait(seconds: float, _descriptor: int | None) -> None:
+        clock.advance(seconds)
+
+    StandingAdapter(
+        store, Unlisted(), Terms(), lambda pool: TEMPLATE, lambda: next(looks, None) is None, wait, clock, nobody
+    ).run()
+    told = [record.message for record in caplog.records if "not known" in record.message]
+    assert told == ["what stands at the place is not known: no list today"]
+    assert "no longer so" not in caplog.text
