@@ -103,3 +103,17 @@ def store(request: pytest.FixtureRequest) -> Storage:
     fixture = {"sqlite-file": "sqlite_file", "sqlite-memory": "memory", "postgresql": "postgresql"}[request.param]
     opened_store: Storage = request.getfixturevalue(fixture)
     return opened_store
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Give a clock that stands still."""
+    return ManualClock()
+
+
+@pytest.fixture
+def clocked(clock: ManualClock) -> Iterator[Storage]:
+    """Give a store in memory that goes by this clock."""
+    store = opened(":memory:", create=True, clock=clock)
+    yield store
+    store.close()

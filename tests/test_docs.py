@@ -11,9 +11,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +24,7 @@ from fleet.domain.group import CommandStatus, GroupStatus
 from fleet.domain.task import TaskStatus
 from fleet.domain.worker import WorkerStatus
 from fleet.monitoring.workers import WorkerState
+from tests.processes.running import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "AUTOSCALING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -110,7 +110,9 @@ class Desk:
 
     def clear(self) -> None:
         """End every process that was started from here, and see that it has ended."""
-        wait_until(lambda: not [self._kill(pid) for pid in self._processes()], "the documents' processes to end")
+        wait_until(
+            lambda: not [self._kill(pid) for pid in self._processes()], "the documents' processes end", seconds=10.0
+        )
 
     def _processes(self) -> list[int]:
         wanted = f"{MARK}={self.mark}".encode()
@@ -128,14 +130,6 @@ class Desk:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
-    """Wait for a condition, at most so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.05)
 
 
 def write_script(path: Path, body: str) -> None:

@@ -1,7 +1,7 @@
 """Where worker groups are started and stopped: one module per kind of place, and what carries out their commands."""
 
 from fleet.adapters.base import Adapter, AdapterFailed, AdapterInfo, Ended, Launch, LaunchFailed, Standing
-from fleet.adapters.native import NativeAdapter, native_id
+from fleet.adapters.native import NativeAdapter
 from fleet.adapters.runner import Outcome, note_ended, run_commands
 from fleet.domain.adapters import Limits
 
@@ -16,7 +16,6 @@ __all__ = [
     "NativeAdapter",
     "Outcome",
     "Standing",
-    "native_id",
     "note_ended",
     "run_commands",
 ]

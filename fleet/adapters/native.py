@@ -27,7 +27,7 @@ from fleet.adapters.base import (
 )
 from fleet.adapters.templates import with_capabilities
 from fleet.config import DATABASE_VARIABLE, Location
-from fleet.domain.adapters import Limits
+from fleet.domain.adapters import NATIVE, Limits, native_id
 from fleet.domain.group import GroupRecord, Template
 from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import UsageError
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
 
 
 _OF_THE_TEMPLATE = (FileNotFoundError, PermissionError, NotADirectoryError, ValueError)
-
-
-def native_id(host: str | None = None) -> str:
-    """Return the id of the native adapter of `host` (default: this one)."""
-    return f"native:{host or process.host_name()}"
 
 
 class NativeAdapter:
@@ -69,7 +64,7 @@ class NativeAdapter:
             adapter_id: defaults to this host's.
             limits: what this host can take; defaults to no limit.
         """
-        self._id = native_id() if adapter_id is None else adapter_id
+        self._id = native_id(process.host_name()) if adapter_id is None else adapter_id
         self._limits = limits or Limits()
         self._location = location
         self._arguments_of = arguments_of
@@ -79,7 +74,7 @@ class NativeAdapter:
 
     def info(self) -> AdapterInfo:
         """Return which adapter it is."""
-        return AdapterInfo(self._id, "native", process.host_name(), self._limits, resizes=True, lists=True)
+        return AdapterInfo(self._id, NATIVE, process.host_name(), self._limits, resizes=True, lists=True)
 
     def start_group(self, group: GroupRecord, template: Template) -> Launch:
         """Start `fleet-worker` for the group; raise LaunchFailed when the system refuses."""

@@ -10,7 +10,7 @@ import typer
 from fleet.cli.common import DatabaseOption, JsonOption, opened, print_json, print_table
 from fleet.cli.rows import group_row, plain
 from fleet.domain.durations import format_seconds
-from fleet.domain.group import GroupStatus
+from fleet.domain.group import ENDED_GROUPS
 from fleet.domain.health import verdicts_of
 from fleet.domain.metrics import moment, number
 from fleet.domain.worker import LIVE_STATUSES
@@ -121,9 +121,8 @@ def groups(everything: AllOption = False, db_path: DatabaseOption = None, as_jso
     with opened(db_path, read_only=True) as storage:
         sight = observe_groups(storage, is_dead)
     found = sight.groups
-    ended = (GroupStatus.STOPPED, GroupStatus.FAILED)
-    recent = {group.group_id for group in [one for one in found if one.status in ended][:ENDED_GROUPS_SHOWN]}
-    shown = [group for group in found if everything or group.status not in ended or group.group_id in recent]
+    recent = {group.group_id for group in [one for one in found if one.status in ENDED_GROUPS][:ENDED_GROUPS_SHOWN]}
+    shown = [group for group in found if everything or group.status not in ENDED_GROUPS or group.group_id in recent]
     rows = [{**group_row(group), "state": sight.group_state(group)} for group in shown]
     if as_json:
         print_json(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fleet.domain.group import GroupRecord, GroupStatus
+from fleet.domain.group import ENDED_GROUPS, GroupRecord
 from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
 from fleet.monitoring.sight import Sight
@@ -93,11 +93,10 @@ def observe_groups(storage: Storage, proven_dead: ProvenDead) -> Sight:
 
 def dead_groups(groups: Iterable[GroupRecord], proven_dead: ProvenDead) -> frozenset[str]:
     """Return the ids of the groups, not ended, whose process is certainly gone."""
-    ended = (GroupStatus.STOPPED, GroupStatus.FAILED)
     return frozenset(
         group.group_id
         for group in groups
-        if group.status not in ended and group.process.pid is not None and proven_dead(group.process)
+        if group.status not in ENDED_GROUPS and group.process.pid is not None and proven_dead(group.process)
     )
 
 

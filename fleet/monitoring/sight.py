@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.domain.adapters import AdapterRecord
-from fleet.domain.group import CommandRecord, GroupRecord, GroupStatus, is_gone
+from fleet.domain.group import ENDED_GROUPS, CommandRecord, GroupRecord, is_gone
 from fleet.domain.health import Health, assess
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.liveness import Gap
@@ -103,7 +103,7 @@ class Sight:
 
     def is_lost(self, group: GroupRecord) -> bool:
         """Return whether a group's row says that it is there, and it is not: nobody has written it off yet."""
-        if group.status in (GroupStatus.STOPPED, GroupStatus.FAILED):
+        if group.status in ENDED_GROUPS:
             return False
         return is_gone(group, self.now, self.gap, group.group_id in self.dead_groups)
 

@@ -15,6 +15,20 @@ from fleet.storage.interfaces import ProvenDead
 from fleet.storage.rows import COMMAND_COLUMNS, answer_values, command_of, dumps, process_json
 from fleet.storage.sql import Statement
 
+
+def _of_taker(text: str) -> Statement:
+    """Return a statement about who took a command, in each database's words."""
+    return Statement(text.format(taker="taken_by_json"), text.format(taker="CAST(taken_by_json AS text)"))
+
+
+def _by_group(text: str) -> Statement:
+    """Return a statement about the group that a command names, in each database's words."""
+    return Statement(
+        text.format(group="json_extract(arguments_json, '$.group_id')"),
+        text.format(group="arguments_json->>'group_id'"),
+    )
+
+
 _ISSUE = Statement(
     """INSERT INTO adapter_command (adapter_id, pool, kind, arguments_json, status, scheduler_epoch, created_at,
         expires_at)
@@ -29,41 +43,37 @@ _TAKE = Statement(
     """UPDATE adapter_command SET status = 'taken', taken_by_json = :taker, taken_at = :now, adapter_epoch = :epoch
     WHERE command_id = :command_id AND status IN ('pending', 'taken')"""
 )
-_FINISH_TEXT = """UPDATE adapter_command SET status = :status, finished_at = :now, reply_json = :reply,
+_FINISH = _of_taker(
+    """UPDATE adapter_command SET status = :status, finished_at = :now, reply_json = :reply,
         error_code = :error_code, error_message = :error_message
-    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker
-    RETURNING adapter_id"""
-_FINISH = Statement(
-    _FINISH_TEXT.format(taker="taken_by_json"), _FINISH_TEXT.format(taker="CAST(taken_by_json AS text)")
+    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker RETURNING adapter_id"""
+)
+_POSTPONE = _of_taker(
+    """UPDATE adapter_command SET error_code = :error_code, error_message = :error_message
+    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker RETURNING adapter_id"""
 )
 _EXPIRE = Statement(
     """UPDATE adapter_command SET status = 'expired', finished_at = :now
     WHERE status IN ('pending', 'taken') AND expires_at < :now RETURNING command_id, kind, adapter_id"""
 )
-_POSTPONE_TEXT = """UPDATE adapter_command SET error_code = :error_code, error_message = :error_message
-    WHERE command_id = :command_id AND status = 'taken' AND {taker} = :taker
-    RETURNING adapter_id"""
-_POSTPONE = Statement(
-    _POSTPONE_TEXT.format(taker="taken_by_json"), _POSTPONE_TEXT.format(taker="CAST(taken_by_json AS text)")
-)
-_ABANDON_TEXT = """UPDATE adapter_command SET status = 'expired', finished_at = :now, error_message = :why
+_ABANDON = _by_group(
+    """UPDATE adapter_command SET status = 'expired', finished_at = :now, error_message = :why
     WHERE status = 'pending' AND kind = 'start_worker_group' AND adapter_id = :adapter_id RETURNING {group}"""
-_ABANDON = Statement(
-    _ABANDON_TEXT.format(group="json_extract(arguments_json, '$.group_id')"),
-    _ABANDON_TEXT.format(group="arguments_json->>'group_id'"),
 )
-_ENDS_TEXT = """SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken')
+_IS_ENDED = _by_group(
+    """SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken')
     AND kind = 'shutdown_worker_group' AND {group} = :group_id"""
-_IS_ENDED = Statement(
-    _ENDS_TEXT.format(group="json_extract(arguments_json, '$.group_id')"),
-    _ENDS_TEXT.format(group="arguments_json->>'group_id'"),
 )
-_CANCEL = Statement(
+_CANCEL = _by_group(
     """UPDATE adapter_command SET status = 'cancelled', finished_at = :now
-    WHERE status = 'pending' AND kind = 'start_worker_group'
-        AND json_extract(arguments_json, '$.group_id') = :group_id""",
-    """UPDATE adapter_command SET status = 'cancelled', finished_at = :now
-    WHERE status = 'pending' AND kind = 'start_worker_group' AND arguments_json->>'group_id' = :group_id""",
+    WHERE status = 'pending' AND kind = 'start_worker_group' AND {group} = :group_id"""
+)
+_ANY_OPEN = Statement(
+    "SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken') LIMIT 1"
+)
+_ALL_OPEN = Statement(
+    f"""SELECT {COMMAND_COLUMNS} FROM adapter_command WHERE status IN ('pending', 'taken')
+    ORDER BY adapter_id, command_id"""
 )
 _NEWEST = Statement(f"SELECT {COMMAND_COLUMNS} FROM adapter_command ORDER BY command_id DESC LIMIT :limit")
 
@@ -217,6 +227,16 @@ def expire(transaction: Transaction) -> tuple[str, ...]:
 def cancel_start(transaction: Transaction, group_id: str) -> bool:
     """Cancel the pending start of a group."""
     return bool(transaction.touched(_CANCEL, group_id=group_id, now=transaction.now))
+
+
+def any_open(transaction: Transaction, adapter_id: str) -> bool:
+    """Return whether an adapter has a command that nobody has finished."""
+    return bool(transaction.rows(_ANY_OPEN, adapter_id=adapter_id))
+
+
+def open_ones(transaction: Transaction) -> tuple[CommandRecord, ...]:
+    """Return the commands that nobody has finished."""
+    return tuple(map(command_of, transaction.records(_ALL_OPEN)))
 
 
 def newest(transaction: Transaction, limit: int) -> tuple[CommandRecord, ...]:

@@ -24,7 +24,6 @@ from fleet.storage.interfaces import (
     SettingsChange,
 )
 from fleet.storage.registration import read_gap
-from fleet.storage.rows import COMMAND_COLUMNS, command_of
 from fleet.storage.sql import Statement
 from fleet.storage.views import VIEWS
 
@@ -81,7 +80,7 @@ class SqlControlPlane:
         tenure: Tenure | None = None,
     ) -> tuple[CommandRecord, ...]:
         """Take this adapter's open commands; takes the write lock only when there are any."""
-        if not self._database.read(lambda transaction: transaction.rows(_ANY_OPEN, adapter_id=adapter_id)):
+        if not self._database.read(lambda transaction: commands.any_open(transaction, adapter_id)):
             return ()
         return self._database.write(
             lambda transaction: commands.take(transaction, adapter_id, pool, taker, proven_dead, tenure)
@@ -113,7 +112,7 @@ class SqlControlPlane:
 
     def open_commands(self) -> tuple[CommandRecord, ...]:
         """Return the commands that nobody has finished."""
-        return tuple(map(command_of, self._database.read(lambda transaction: transaction.records(OPEN_COMMANDS))))
+        return self._database.read(commands.open_ones)
 
     def launching(
         self,
@@ -241,13 +240,3 @@ class SqlControlPlane:
         if name not in VIEWS:
             raise UsageError(f"view {name!r} is unknown: use one of {', '.join(VIEWS)}")
         return tuple(self._database.read(lambda transaction: transaction.records(Statement(f"SELECT * FROM {name}"))))
-
-
-_ANY_OPEN = Statement(
-    "SELECT 1 FROM adapter_command WHERE adapter_id = :adapter_id AND status IN ('pending', 'taken') LIMIT 1"
-)
-
-OPEN_COMMANDS = Statement(
-    f"""SELECT {COMMAND_COLUMNS} FROM adapter_command WHERE status IN ('pending', 'taken')
-    ORDER BY adapter_id, command_id"""
-)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from fleet.domain.execution import Finish
 from fleet.domain.task import NewTask, TaskStatus
 from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command
+from tests.processes.running import wait_until
 from tests.storage.samples import claim_one, enqueue_one, finish, join, row, running_task, statuses, success
 
 
@@ -72,9 +72,7 @@ def test_cancel_waits_for_the_end(database: Storage, status: TaskStatus, code: i
     worker, claimed = running_task(database)
     command = [sys.executable, "-m", "fleet", "task", "cancel", "1", "--wait", "30s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 30
-        while not row(database, 1).cancel_requested and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: row(database, 1).cancel_requested, "the end is asked for", seconds=30.0)
         end = success(claimed) if status is TaskStatus.DONE else Finish(claimed.fence, status, error="stopped")
         assert finish(database, worker, end) == 1
         out, _ = process.communicate(timeout=30)

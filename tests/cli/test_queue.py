@@ -6,7 +6,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from fleet.domain.limits import Limit
 from fleet.domain.task import NewTask, ParentPolicy, TaskStatus
 from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command
+from tests.processes.running import wait_until
 from tests.storage.samples import claim_one, failure, finish, join
 
 
@@ -173,14 +173,15 @@ def test_wait_ends_at_control_c(database: Storage) -> None:
 
 def wait_until_open(pid: int, name: str) -> None:
     """Wait until a process has a file open."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def is_open() -> bool:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if descriptor.readlink().name == name:
-                    return
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} never opened {name}")
+                    return True
+        return False
+
+    wait_until(is_open, f"process {pid} opens {name}", seconds=30.0)
 
 
 def test_closed_pipe_is_quiet(database: Storage) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,21 +14,12 @@ from fleet.domain.group import BOOT_DEADLINE, GroupStatus
 from fleet.domain.plan import Plan, StartGroup
 from fleet.maintenance import fail_dead_launches
 from fleet.storage.interfaces import Holder, SettingsChange, Storage
-from tests.databases import opened
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """Give a clock that stands still."""
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Iterator[Storage]:
-    """Give a store in memory."""
-    storage = opened(":memory:", create=True, clock=clock)
-    yield storage
-    storage.close()
+def store(clocked: Storage) -> Storage:
+    """Give a store in memory that goes by the clock."""
+    return clocked
 
 
 def a_launch(store: Storage, command: list[str], log: Path) -> tuple[str, subprocess.Popen[bytes]]:

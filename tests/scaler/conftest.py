@@ -1,21 +1,11 @@
-from collections.abc import Iterator
-
 import pytest
 
 from fleet.clock import ManualClock
-from tests.databases import opened
+from fleet.storage.interfaces import Storage
 from tests.scaler.world import World
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """Give a clock that stands still."""
-    return ManualClock()
-
-
-@pytest.fixture
-def world(clock: ManualClock) -> Iterator[World]:
+def world(clocked: Storage, clock: ManualClock) -> World:
     """Give an empty pool in a store in memory."""
-    storage = opened(":memory:", create=True, clock=clock)
-    yield World(storage, clock)
-    storage.close()
+    return World(clocked, clock)

@@ -18,6 +18,7 @@ HEARTBEAT = 5.0
 LEASE = 20.0
 
 Lanes = Sequence[LaneClaim]
+Traced = tuple[Storage, list[str]]
 
 
 def process(pid: int = 100) -> ProcessIdentity:

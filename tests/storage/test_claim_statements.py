@@ -1,35 +1,9 @@
 """How few statements one task takes whose worker claims one at a time."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from fleet.domain.task import NewTask
-from fleet.storage.interfaces import Storage
-from fleet.storage.sqlite import SqliteWays
-from tests.databases import opened
-from tests.storage.samples import all_lanes, claim, enqueue, join, success
-
-Traced = tuple[Storage, list[str]]
-
-
-@pytest.fixture
-def traced(sqlite_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
-    """Give a store in a file, and the list of statements that its connections execute."""
-    executed: list[str] = []
-    connect = SqliteWays._connect
-
-    def tracing(ways: SqliteWays) -> Any:
-        connection = connect(ways)
-        connection.set_trace_callback(executed.append)
-        return connection
-
-    monkeypatch.setattr(SqliteWays, "_connect", tracing)
-    store = opened(str(sqlite_path))
-    yield store, executed
-    store.close()
+from tests.storage.samples import Traced, all_lanes, claim, enqueue, join, success
 
 
 @pytest.mark.parametrize("handlers", [("a",), ("a", "b")])

@@ -1,8 +1,6 @@
 """How many statements an enqueue takes: what SQLite executes is counted, whoever asked for it."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -14,27 +12,7 @@ from fleet.storage.queue.inserting import COLUMNS, TABLE_DEFAULTS
 from fleet.storage.sqlite import SqliteWays
 from fleet.storage.tables import work_queue
 from fleet.storage.wire import Wires
-from tests.databases import opened
-from tests.storage.samples import enqueue_one
-
-Traced = tuple[Storage, list[str]]
-
-
-@pytest.fixture
-def traced(sqlite_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
-    """Give a store in a file, and the list of statements that its connections execute."""
-    executed: list[str] = []
-    connect = SqliteWays._connect
-
-    def tracing(ways: SqliteWays) -> Any:
-        connection = connect(ways)
-        connection.set_trace_callback(executed.append)
-        return connection
-
-    monkeypatch.setattr(SqliteWays, "_connect", tracing)
-    store = opened(str(sqlite_path))
-    yield store, executed
-    store.close()
+from tests.storage.samples import Traced, enqueue_one
 
 
 def _payloads(count: int) -> list[str]:

@@ -22,12 +22,6 @@ Place = Callable[[], WriterGate]
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """The clock by which all wait."""
-    return ManualClock()
-
-
-@pytest.fixture
 def place(tmp_path: Path, clock: ManualClock) -> Iterator[Place]:
     """Makes places at one side file."""
     made: list[WriterGate] = []
