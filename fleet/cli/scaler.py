@@ -12,7 +12,7 @@ from fleet.config import Location, locate, working_directory
 from fleet.domain.durations import parse_duration
 from fleet.domain.group import Template
 from fleet.domain.lanes import check_name
-from fleet.domain.policies import POLICIES
+from fleet.domain.policies import known_policies
 from fleet.errors import UsageError
 from fleet.scaler import check_given
 from fleet.storage.interfaces import SettingsChange
@@ -158,7 +158,7 @@ def _take(values: dict[str, Any], name: str, text: str) -> bool:
         return False
     if name in _NUMBERS and text.isascii() and text.isdigit():
         values[field] = int(text)
-    elif name in _TEXTS and (name != "--policy" or text in POLICIES):
+    elif name in _TEXTS and (name != "--policy" or text in known_policies()):
         values[field] = text
     elif name in _DURATIONS:
         try:

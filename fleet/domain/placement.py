@@ -8,6 +8,7 @@ from datetime import datetime
 
 from fleet.domain.adapters import AdapterStatus, Limits
 from fleet.domain.lanes import satisfies
+from fleet.domain.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def placed(
     wanted: Sequence[Mapping[str, float]],
     now: datetime,
     offered: Mapping[str, float] | None = None,
-) -> tuple[tuple[StartGroup, ...], list[str]]:
+) -> tuple[tuple[StartGroup, ...], list[Reason]]:
     """Distribute missing workers over adapters: the capable first, then by priority; who has no room is passed over.
 
     An adapter that cannot shrink a group gets whole groups, rounded up.
@@ -76,12 +77,13 @@ def placed(
     """
     if missing <= 0:
         return (), []
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     able = [adapter for adapter in adapters if _may_start(adapter, now, reasons)]
     able.sort(key=lambda adapter: (-_served(adapter, wanted, offered or {}), -adapter.priority, adapter.adapter_id))
     left = min(missing, most)
     if left < missing:
-        reasons.append(f"{left} of {missing} launches now: that many in one pass at most")
+        text = f"{left} of {missing} launches now: that many in one pass at most"
+        reasons.append(Reason("launches_per_cycle", text))
     starts: list[StartGroup] = []
     for adapter in able:
         if left <= 0:
@@ -90,7 +92,8 @@ def placed(
         starts += [StartGroup(adapter.adapter_id, size) for size in sizes]
         left -= sum(sizes)
     if left > 0:
-        reasons.append(f"{left} workers find no adapter with room" if adapters else "there is no adapter")
+        text = f"{left} workers find no adapter with room" if adapters else "there is no adapter"
+        reasons.append(Reason("no_room" if adapters else "no_adapter", text))
     return _needed(starts, min(missing, most)), reasons
 
 
@@ -104,21 +107,22 @@ def _needed(starts: Sequence[StartGroup], wanted: int) -> tuple[StartGroup, ...]
     return tuple(needed)
 
 
-def _may_start(adapter: AdapterState, now: datetime, reasons: list[str]) -> bool:
+def _may_start(adapter: AdapterState, now: datetime, reasons: list[Reason]) -> bool:
     if adapter.status is AdapterStatus.PAUSED:
         why = f": {adapter.reason}" if adapter.reason else ""
-        reasons.append(f"adapter {adapter.adapter_id} is paused{why} (fleet adapter resume {adapter.adapter_id})")
+        text = f"adapter {adapter.adapter_id} is paused{why} (fleet adapter resume {adapter.adapter_id})"
+        reasons.append(Reason("adapter_paused", text))
         return False
     if adapter.backoff_until is not None and adapter.backoff_until > now:
         # No countdown in the reason: the ledger would take every pass for a new decision.
         after = f" after {adapter.consecutive_failures} failed launches (see fleet groups)"
+        text = f"adapter {adapter.adapter_id} backs off until {adapter.backoff_until:%H:%M:%S}Z"
         reasons.append(
-            f"adapter {adapter.adapter_id} backs off until {adapter.backoff_until:%H:%M:%S}Z"
-            + (after if adapter.consecutive_failures else ": it had no room")
+            Reason("adapter_backoff", text + (after if adapter.consecutive_failures else ": it had no room"))
         )
         return False
     if adapter.room == 0:
-        reasons.append(f"adapter {adapter.adapter_id} is full: {adapter.groups} groups")
+        reasons.append(Reason("adapter_full", f"adapter {adapter.adapter_id} is full: {adapter.groups} groups"))
         return False
     return True
 

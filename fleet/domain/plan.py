@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleet.domain.placement import StartGroup, placed
-from fleet.domain.policies import policy
+from fleet.domain.policies import Situation, policy
+from fleet.domain.reasons import Reason
 from fleet.domain.shrinking import CancelGroup, DrainWorker, ResizeGroup, shrunk
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.domain.supply import Supply, draining, supply_of, unserved
@@ -33,7 +34,7 @@ class Plan:
         desired: the advice after the clamps.
         waiting: pending tasks.
         running: running tasks.
-        reasons: why, in words.
+        reasons: why, as codes and words.
         starts, resizes, cancels, drains: what to do.
     """
 
@@ -48,7 +49,7 @@ class Plan:
     desired: int
     waiting: int
     running: int
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     slots: int = 0
     starts: tuple[StartGroup, ...] = ()
     resizes: tuple[ResizeGroup, ...] = ()
@@ -65,9 +66,9 @@ def decide(snapshot: Snapshot) -> Plan:
     """Return what to do so that the pool has as many workers as its policy and clamps say."""
     supply = supply_of(snapshot)
     settings = snapshot.settings
-    advice = policy(settings.policy)(snapshot, supply.total)
+    advice = policy(settings.policy).advise(_situation(snapshot, supply))
     desired, clamps = _clamped(advice.workers, settings)
-    reasons = [advice.reason, *clamps, *_quarantine_note(supply), *snapshot.notes]
+    reasons = [advice.reason, *clamps, *_quarantine_note(supply), *(Reason("note", note) for note in snapshot.notes)]
     starts, notes = placed(
         desired - supply.total,
         settings.max_launch_per_cycle,
@@ -79,7 +80,7 @@ def decide(snapshot: Snapshot) -> Plan:
     reasons += notes
     shrink = shrunk(supply, supply.total - desired, snapshot.wanted, everybody=desired == 0)
     if shrink.left:
-        reasons.append(f"{shrink.left} more than desired: their groups come and go whole")
+        reasons.append(Reason("whole_groups", f"{shrink.left} more than desired: their groups come and go whole"))
     ready = len(supply.workers)
     return Plan(
         pool=snapshot.pool,
@@ -102,18 +103,35 @@ def decide(snapshot: Snapshot) -> Plan:
     )
 
 
-def _quarantine_note(supply: Supply) -> list[str]:
+def _situation(snapshot: Snapshot, supply: Supply) -> Situation:
+    settings = snapshot.settings
+    return Situation(
+        now=snapshot.now,
+        pool=snapshot.pool,
+        settings=settings.settings,
+        supply=supply.total,
+        workers=tuple(supply.workers),
+        adapters=snapshot.adapters,
+        min_workers=settings.min_workers,
+        max_workers=settings.max_workers,
+    )
+
+
+def _quarantine_note(supply: Supply) -> list[Reason]:
     number = len(supply.quarantined)
-    return [f"{number} in quarantine: neither supply nor surplus (see fleet quarantine list)"] if number else []
+    if not number:
+        return []
+    return [Reason("quarantine", f"{number} in quarantine: neither supply nor surplus (see fleet quarantine list)")]
 
 
-def _clamped(advised: int, settings: PoolSettings) -> tuple[int, list[str]]:
-    desired, reasons = advised, []
+def _clamped(advised: int, settings: PoolSettings) -> tuple[int, list[Reason]]:
+    desired, reasons = advised, list[Reason]()
     if desired < settings.min_workers:
         desired = settings.min_workers
-        reasons.append(f"raised from {advised} to the minimum of {desired}")
+        reasons.append(Reason("raised_to_minimum", f"raised from {advised} to the minimum of {desired}"))
     if settings.max_workers is not None and desired > settings.max_workers:
-        reasons.append(f"lowered from {desired} to the maximum of {settings.max_workers}")
+        text = f"lowered from {desired} to the maximum of {settings.max_workers}"
+        reasons.append(Reason("lowered_to_maximum", text))
         desired = settings.max_workers
     return desired, reasons
 

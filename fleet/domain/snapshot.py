@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from fleet.domain.demand import PastAdvice, PoolOffer, Work
 from fleet.domain.group import GroupRecord
 from fleet.domain.lanes import Lane
 from fleet.domain.liveness import Gap
@@ -20,7 +21,8 @@ class PoolSettings:
 
     Attributes:
         policy: the policy's name.
-        settings: the policy's own settings, by name.
+        settings: by name, what was said of the policy's own settings, of clamps and of how claims spread; what was
+            never said has its default (`policies.in_force`).
         version: rises with every change.
         min_workers: never fewer.
         max_workers: never more; None is no limit.
@@ -50,6 +52,9 @@ class PoolWorker:
         queues: queues that it serves; empty means all.
         handlers: names of the handlers that it has.
         current_task_id: what it executes, None when it is idle.
+        adapter_id: the adapter that started its group; None where no adapter did.
+        idle_since: since when it executes nothing, as of its last heartbeat; None when it is busy, or unknown.
+        cpu_percent: what it takes of one core, as of its last heartbeat; None where that is unknown.
     """
 
     worker_id: str
@@ -62,6 +67,9 @@ class PoolWorker:
     queues: tuple[str, ...]
     handlers: tuple[str, ...]
     current_task_id: int | None = None
+    adapter_id: str | None = None
+    idle_since: datetime | None = None
+    cpu_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,12 @@ class Snapshot:
         quarantined: (worker id, incarnation) of those that claim nothing because tasks fail there.
         wanted: lanes in which tasks wait, or are due soon: who alone serves one is the last to go.
         offered: what the pool's workers offer by its template, wherever they are started.
+        work: open tasks by kind, of all queues but the paused ones, and kinds that were worked on lately.
+        pools: all pools, this one included, by name: what each takes.
+        pace_window: seconds back from now over which `Work.busy` and `Work.arrivals` are counted.
+        advices: the ledger of this pool as far back as its clamps reach, oldest first.
+        last_cycle_at: when the pass before this one decided.
+        last_scale_up_at, last_scale_down_at: when a pass last started or took away workers.
     """
 
     now: datetime
@@ -101,3 +115,10 @@ class Snapshot:
     wanted: tuple[Lane, ...] = ()
     quarantined: frozenset[tuple[str, str]] = frozenset()
     offered: Mapping[str, float] = field(default_factory=dict)
+    work: tuple[Work, ...] = ()
+    pools: tuple[PoolOffer, ...] = ()
+    pace_window: float = 0.0
+    advices: tuple[PastAdvice, ...] = ()
+    last_cycle_at: datetime | None = None
+    last_scale_up_at: datetime | None = None
+    last_scale_down_at: datetime | None = None

@@ -68,7 +68,7 @@ def _movement(report: PassReport) -> str:
 
 
 def _reasons(report: PassReport) -> str:
-    return "; ".join(report.rounds[-1].plan.reasons)
+    return "; ".join(map(str, report.rounds[-1].plan.reasons))
 
 
 def complaints(report: PassReport) -> list[str]:
@@ -92,10 +92,11 @@ def notices(report: PassReport) -> list[str]:
 
 def state(plan: Plan) -> str:
     """Return what a plan is based on, in one line."""
+    reasons = "; ".join(map(str, plan.reasons))
     slots = f" ({plan.slots} slots)" if plan.slots != plan.ready else ""
     return (
         f"{plan.pool}: desired {plan.desired}: {plan.ready} ready{slots}, {plan.launching} launching, "
-        f"{plan.draining} draining; {plan.waiting} tasks waiting, {plan.running} running ({'; '.join(plan.reasons)})"
+        f"{plan.draining} draining; {plan.waiting} tasks waiting, {plan.running} running ({reasons})"
     )
 
 

@@ -315,7 +315,7 @@ def _content(plan: Plan) -> dict[str, Any]:
         "draining": plan.draining,
         "advised": plan.advised,
         "desired": plan.desired,
-        "reasons_json": json.dumps(plan.reasons),
+        "reasons_json": json.dumps([str(reason) for reason in plan.reasons]),
         "actions_json": dumps(
             {
                 "start": [[start.adapter_id, start.size] for start in plan.starts],

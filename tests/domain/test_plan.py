@@ -143,7 +143,7 @@ def test_one_pass_starts_no_more_than_it_may() -> None:
     """`max_launch_per_cycle` bounds a pass, and the reason says so."""
     plan = decide(a_snapshot(fixed(250, max_launch_per_cycle=100)))
     assert plan.starts == (StartGroup(NATIVE, 100),)
-    assert any("100 of 250" in reason for reason in plan.reasons)
+    assert any("100 of 250" in reason.text for reason in plan.reasons)
 
 
 def test_an_adapter_that_backs_off_is_left_alone() -> None:
@@ -151,7 +151,7 @@ def test_an_adapter_that_backs_off_is_left_alone() -> None:
     adapter = AdapterState(NATIVE, backoff_until=NOW + timedelta(seconds=8), consecutive_failures=3)
     plan = decide(a_snapshot(fixed(5), adapter=adapter))
     assert plan.is_empty
-    assert any("3 failed launches" in reason for reason in plan.reasons)
+    assert any("3 failed launches" in reason.text for reason in plan.reasons)
     assert decide(a_snapshot(fixed(5), adapter=replace(adapter, backoff_until=NOW))).starts
 
 
@@ -194,7 +194,7 @@ def test_a_worker_in_quarantine_is_replaced_and_stays() -> None:
     plan = decide(world)
     assert plan.starts == (StartGroup(NATIVE, 1),)
     assert (plan.supply, plan.ready, plan.launching, plan.resizes, plan.drains) == (1, 1, 0, (), ())
-    assert "1 in quarantine: neither supply nor surplus (see fleet quarantine list)" in plan.reasons
+    assert "1 in quarantine: neither supply nor surplus (see fleet quarantine list)" in map(str, plan.reasons)
     replaced = after(world, plan)
     assert decide(replaced).is_empty
     released = decide(replace(replaced, quarantined=frozenset()))
@@ -351,7 +351,7 @@ def test_a_maximum_bounds_the_target() -> None:
     """Supply above the maximum is drained whatever the policy says, and the reason says so."""
     plan = decide(a_snapshot(fixed(9, max_workers=4)))
     assert plan.desired == 4
-    assert any("maximum of 4" in reason for reason in plan.reasons)
+    assert any("maximum of 4" in reason.text for reason in plan.reasons)
 
 
 def test_no_policy_changes_nothing() -> None:

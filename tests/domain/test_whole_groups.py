@@ -32,7 +32,7 @@ def test_what_was_rounded_up_stays() -> None:
     assert plan.starts == (StartGroup(NATIVE, 4), StartGroup(NATIVE, 4))
     plan = planned(5, a_running_group("a", 4), a_running_group("b", 4))
     assert plan.is_empty
-    assert plan.reasons[-1] == "3 more than desired: their groups come and go whole"
+    assert plan.reasons[-1].text == "3 more than desired: their groups come and go whole"
 
 
 def test_nobody_leaves_a_whole_group_alone() -> None:
@@ -76,7 +76,7 @@ def test_workers_that_go_one_by_one_make_up_for_it() -> None:
     world = a_snapshot(fixed(5), (whole[0], own[0]), (*whole[1], *own[1]), adapter=STIFF)
     plan = decide(replace(world, adapters=(STIFF, AdapterState("native:other"))))
     assert plan.resizes == (ResizeGroup("b", 3, 1),)
-    assert not any("whole" in reason for reason in plan.reasons)
+    assert not any("whole" in reason.text for reason in plan.reasons)
 
 
 @pytest.mark.parametrize(("offered", "first"), [({}, "able"), ({"gpu": 1}, "plain")])

@@ -12,7 +12,7 @@ import pytest
 
 from fleet.cli.scaler import Given, plain
 from fleet.cli.scaler_options import PolicyName, scale
-from fleet.domain.policies import POLICIES
+from fleet.domain.policies import known_policies
 
 
 def run(*arguments: str, cwd: Path | None = None, db: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def run(*arguments: str, cwd: Path | None = None, db: Path | None = None) -> sub
 def test_both_parsers_know_the_same_options() -> None:
     """Every option of the full parser is a field that the short cut fills, and the other way round."""
     assert {field.name for field in fields(Given)} == set(inspect.signature(scale).parameters)
-    assert {policy.value for policy in PolicyName} == set(POLICIES)
+    assert {policy.value for policy in PolicyName} == set(known_policies())
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,63 @@
-"""Policies: pure functions from a snapshot to the number of workers that there should be, one file each."""
+"""Policies: pure functions from a situation to the number of workers that there should be, one file each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from fleet.domain.policies import fixed, no
 from fleet.domain.policies.advice import Advice
-from fleet.domain.snapshot import Snapshot
+from fleet.domain.policies.setting import Setting
+from fleet.domain.policies.situation import Situation
 from fleet.errors import UsageError
 
-Policy = Callable[[Snapshot, int], Advice]
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy, as it is registered.
+
+    Attributes:
+        name: its name.
+        advise: the pure function.
+        settings: its own settings.
+        is_elastic: whether its number follows the work.
+        help: one line for people.
+    """
+
+    name: str
+    advise: Callable[[Situation], Advice]
+    settings: tuple[Setting, ...] = ()
+    is_elastic: bool = True
+    help: str = ""
 
 
-POLICIES: Mapping[str, Policy] = {"no": no.advise, "fixed": fixed.advise}
+_POLICIES: dict[str, Policy] = {}
+
+
+def register(policy: Policy) -> None:
+    """Make a policy known; of two of one name the first stays, and UsageError is raised."""
+    if _POLICIES.setdefault(policy.name, policy) is not policy:
+        raise UsageError(f"policy {policy.name!r} exists already: give yours another name")
+
+
+def known_policies() -> tuple[str, ...]:
+    """Return the names of all registered policies, sorted."""
+    return tuple(sorted(_POLICIES))
 
 
 def policy(name: str) -> Policy:
     """Return the policy of this name; raise UsageError, listing the known ones, when there is none."""
     try:
-        return POLICIES[name]
+        return _POLICIES[name]
     except KeyError:
-        raise UsageError(f"policy {name!r} is unknown: use one of {', '.join(sorted(POLICIES))}") from None
+        raise UsageError(f"policy {name!r} is unknown: use one of {', '.join(known_policies())}") from None
 
 
-__all__ = ["POLICIES", "Advice", "Policy", "policy"]
+for _built_in in (
+    Policy("no", no.advise, is_elastic=False, help="leave the number of workers as it is"),
+    Policy("fixed", fixed.advise, fixed.SETTINGS, is_elastic=False, help="keep target_workers workers"),
+):
+    register(_built_in)
+
+
+__all__ = ["Advice", "Policy", "Setting", "Situation", "known_policies", "policy", "register"]

@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleet.domain.policies.advice import Advice
-from fleet.domain.snapshot import Snapshot
+from fleet.domain.policies.setting import Kind, Setting
+from fleet.domain.policies.situation import Situation
+from fleet.domain.reasons import Reason
 from fleet.errors import UsageError
 
 SETTING = "target_workers"
+MOST_WORKERS = 100_000
+SETTINGS = (Setting(SETTING, Kind.INTEGER, None, "how many workers there should be", 0, MOST_WORKERS, required=True),)
 
 
-def advise(snapshot: Snapshot, supply: int) -> Advice:
+def advise(situation: Situation) -> Advice:
     """Return the setting `target_workers`; raise UsageError when a row holds something else than a number."""
-    number = target(snapshot.settings.settings)
+    number = target(situation.settings)
     if number is None:
-        raise UsageError(f"pool {snapshot.pool}: {unreadable(snapshot.settings.settings)}")
-    return Advice(number, f"fixed: target {number}")
+        raise UsageError(f"pool {situation.pool}: {unreadable(situation.settings)}")
+    return Advice(number, Reason("fixed", f"fixed: target {number}"))
 
 
 def target(settings: Mapping[str, Any]) -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fleet.domain.policies.advice import Advice
-from fleet.domain.snapshot import Snapshot
+from fleet.domain.policies.situation import Situation
+from fleet.domain.reasons import Reason
 
 
-def advise(snapshot: Snapshot, supply: int) -> Advice:
+def advise(situation: Situation) -> Advice:
     """Return the present supply."""
-    return Advice(supply, "no policy: the number of workers is left as it is")
+    return Advice(situation.supply, Reason("no_policy", "no policy: the number of workers is left as it is"))

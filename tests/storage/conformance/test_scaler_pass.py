@@ -6,6 +6,7 @@ import pytest
 from fleet.domain.group import BOOT_DEADLINE, CommandKind, GroupStatus
 from fleet.domain.limits import Limit
 from fleet.domain.plan import CancelGroup, DrainWorker, ResizeGroup
+from fleet.domain.reasons import Reason
 from fleet.domain.task import NewTask
 from fleet.domain.worker import WorkerStatus
 from fleet.storage.interfaces import SettingsChange, Storage
@@ -209,7 +210,7 @@ def test_repeated_decisions_are_one_row(store: Storage) -> None:
     [decision] = execute(store, "SELECT repeated, created_at, last_seen_at FROM scaling_decision")
     assert decision["repeated"] == 1
     assert decision["last_seen_at"] > decision["created_at"]
-    assert applied(store, plan(reasons=("another",)), current).decision_id != first
+    assert applied(store, plan(reasons=(Reason("another", "another"),)), current).decision_id != first
 
 
 def test_an_idle_worker_is_drained(store: Storage) -> None:

@@ -1,0 +1,42 @@
+"""A pool's settings as they are in force: what was said, and defaults for the rest; and what may be said at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from fleet.domain import allocation, clamps
+from fleet.domain.policies import policy
+from fleet.domain.policies.setting import Setting
+from fleet.errors import UsageError
+
+
+def table(name: str) -> Mapping[str, Setting]:
+    """Return the settings that a pool of this policy has, by name: the policy's own, clamps, allocation."""
+    return {each.name: each for each in (*policy(name).settings, *clamps.SETTINGS, *allocation.SETTINGS)}
+
+
+def read_given(name: str, given: Mapping[str, object]) -> Mapping[str, Any]:
+    """Return what is given for a pool of policy `name`, each value checked; None sets one back to its default.
+
+    Raises:
+        UsageError: a name that this policy does not have (the nearest one is named), or a value that cannot be.
+    """
+    known = table(name)
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(sorted(known))}"
+            raise UsageError(f"setting {key!r} is unknown to policy {name}{hint}")
+    return {key: known[key].value(value) for key, value in given.items()}
+
+
+def in_force(name: str, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return all settings of a pool: stored values, and defaults for the rest; what the policy has not is left out.
+
+    Raises:
+        UsageError: a stored value that cannot be; somebody's own SQL wrote it.
+    """
+    said = {key: setting.value(stored.get(key)) for key, setting in table(name).items()}
+    return {key: table(name)[key].default if value is None else value for key, value in said.items()}
