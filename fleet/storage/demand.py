@@ -48,7 +48,8 @@ _BUSY = Statement(
     GROUP BY queue, task"""
 )
 _FIRST_FROM = Statement("SELECT id, created_at FROM work_queue WHERE id >= :id ORDER BY id LIMIT 1")
-_ENDS = Statement("SELECT min(id), max(id) FROM work_queue")
+# Two looks by key: asked for both at once, SQLite reads the whole table.
+_ENDS = Statement("SELECT (SELECT min(id) FROM work_queue), (SELECT max(id) FROM work_queue)")
 _NEWEST = Statement(
     """SELECT lane_id, count(*) FROM (SELECT lane_id FROM work_queue WHERE id >= :first ORDER BY id DESC LIMIT :most)
         AS newest GROUP BY lane_id"""
