@@ -224,7 +224,8 @@ class Template:
         """Return the template that `template_json` describes, None when there is none."""
         if not isinstance(value, dict) or not {"python", "cwd", "options"} <= value.keys():
             return None
-        return cls(str(value["python"]), str(value["cwd"]), dict(value["options"]))
+        options = value["options"]
+        return cls(str(value["python"]), str(value["cwd"]), dict(options)) if isinstance(options, dict) else None
 
 
 def adapter_backoff(consecutive_failures: int) -> float:

@@ -20,6 +20,7 @@ from fleet.domain.worker import (
     WorkerStatus,
 )
 from fleet.errors import IllegalTransition, WorkerIdTaken
+from fleet.storage import offers
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
 from fleet.storage.forgetting import Ended, forget
@@ -47,10 +48,6 @@ _INSERT = Statement(
         :log_path, :resources, :metadata, :now)
     ON CONFLICT (worker_id) DO NOTHING
     """
-)
-_OFFERS = Statement(
-    "UPDATE scheduler SET offers_json = :offers WHERE pool = :pool"
-    " AND (offers_json IS NULL OR CAST(offers_json AS TEXT) <> :offers_text)"
 )
 
 _BEAT_SET = """
@@ -219,7 +216,7 @@ def is_over(worker: WorkerRecord, now: datetime, gap: Gap | None, proven_dead: P
 
 
 def _register(transaction: Transaction, registration: WorkerRegistration, proven_dead: ProvenDead) -> WorkerRecord:
-    _note_offers(transaction, registration)
+    offers.note(transaction, registration)
     found = transaction.record(_GET_LOCKED, worker=registration.worker_id)
     if found is not None:
         present = worker_of(found)
@@ -273,18 +270,6 @@ def _insert_values(transaction: Transaction, registration: WorkerRegistration) -
         "resources": None if registration.resources is None else dumps(dict(registration.resources)),
         "metadata": dumps(dict(registration.metadata)),
     }
-
-
-def _note_offers(transaction: Transaction, registration: WorkerRegistration) -> None:
-    """Remember what the pool's workers offer, for when there are none; first, because pools are locked first."""
-    offers = dumps(
-        {
-            "handlers": sorted(registration.handlers),
-            "queues": list(registration.queues),
-            "capabilities": dict(registration.capabilities),
-        }
-    )
-    transaction.rows(_OFFERS, pool=registration.pool, offers=offers, offers_text=offers)
 
 
 def _reply(

@@ -23,10 +23,10 @@ NOW = "2026-01-01T00:00:00.000Z"
         (demand._ENDS, {}),
         (demand._FIRST_FROM, {"id": 1}),
         (demand._NEWEST, {"first": 1, "most": 10}),
-        (demand._BUSY, {"since": NOW}),
+        (demand._STATISTICS, {"since": NOW}),
         (demand._ADVICES, {"pool": "p", "most": 10, "since": NOW}),
     ],
-    ids=["open", "ends", "first", "newest", "busy", "advices"],
+    ids=["open", "ends", "first", "newest", "statistics", "advices"],
 )
 def test_no_statement_reads_a_whole_table(memory: Storage, statement: Statement, values: dict[str, Any]) -> None:
     """Tasks are found by the index of their status or by key, statistics by minute, decisions by pool."""
