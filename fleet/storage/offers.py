@@ -19,13 +19,14 @@ from fleet.storage.sql import Statement
 MOST_OFFERS = 20
 """Offers that are kept of one pool, and read of its live workers: the newest, and those of most slots."""
 
+_COLUMNS = ("handlers", "queues", "capabilities")
 _OFFERS = """SELECT pool, handlers, queues, capabilities, sum(slots) FROM (SELECT pool, slots, started_at,
         CAST(handlers_json AS TEXT) AS handlers, CAST(queues_json AS TEXT) AS queues,
         CAST(capabilities_json AS TEXT) AS capabilities
-    FROM worker_registry WHERE {condition}) AS offers
+    FROM worker_registry{condition}) AS offers
     GROUP BY pool, handlers, queues, capabilities ORDER BY {order}, 1, 2, 3, 4"""
-_LIVE = Statement(_OFFERS.format(condition="status = 'active' AND lease_expires_at >= :now", order="5 DESC"))
-_FORMER = Statement(_OFFERS.format(condition="pool = :pool", order="max(started_at) DESC"))
+_LIVE = Statement(_OFFERS.format(condition=" WHERE status = 'active' AND lease_expires_at >= :now", order="5 DESC"))
+_FORMER = Statement(_OFFERS.format(condition="", order="max(started_at) DESC"))
 _POOLS = Statement("SELECT pool, CAST(offers_json AS TEXT), CAST(template_json AS TEXT) FROM scheduler ORDER BY pool")
 _KEPT_TEXT = "SELECT CAST(offers_json AS TEXT) FROM scheduler WHERE pool = :pool"
 _KEPT = Statement(_KEPT_TEXT)
@@ -78,37 +79,41 @@ def pools(transaction: Transaction, pool: str) -> tuple[PoolOffer, ...]:
     """Return what each pool takes: of live workers, else what the last ones registered; `pool` is always among them."""
     slots: defaultdict[str, int] = defaultdict(int)
     live: defaultdict[str, list[Offered]] = defaultdict(list)
-    for name, handlers, queues, capabilities, number in transaction.rows(_LIVE, now=transaction.now):
+    for name, *offer, number in transaction.rows(_LIVE, now=transaction.now):
         slots[name] += int(number)
-        live[name].append(_offered(handlers, queues, capabilities))
-    stored = {name: (kept, template) for name, kept, template in transaction.rows(_POOLS)}
+        live[name].append(_offered(*offer))
+    stored = {name: (kept, template_of(text)) for name, kept, text in transaction.rows(_POOLS)}
+    names = sorted({pool, *stored, *live})
+    former = _former(transaction, {name: stored.get(name, (None, None))[0] for name in names if not live[name]})
     found = []
-    for name in sorted({pool, *stored, *live}):
-        kept, text = stored.get(name, (None, None))
-        template = template_of(text)
-        found.append(
-            PoolOffer(
-                pool=name,
-                slots=slots[name],
-                offers=tuple(live[name][:MOST_OFFERS]) or _former(transaction, name, kept),
-                queues=queues_of(template),
-                offered=capabilities_of(template),
-            )
-        )
+    for name in names:
+        _, template = stored.get(name, (None, None))
+        taken = tuple((live[name] or former[name])[:MOST_OFFERS])
+        found.append(PoolOffer(name, slots[name], taken, queues_of(template), capabilities_of(template)))
     return tuple(found)
+
+
+def _former(transaction: Transaction, texts: Mapping[str, str | None]) -> Mapping[str, list[Offered]]:
+    """Return what is kept in the pools' rows; of those that had none then, what their former workers registered.
+
+    Args:
+        transaction: the pass's.
+        texts: `offers_json` of pools without workers.
+    """
+    found = {
+        name: [_offered(*(json.dumps(each.get(column)) for column in _COLUMNS)) for each in _kept(text)]
+        for name, text in texts.items()
+    }
+    missing = {name for name, kept in found.items() if not kept}
+    if missing:
+        for name, *offer, _ in transaction.rows(_FORMER):
+            if name in missing:
+                found[name].append(_offered(*offer))
+    return found
 
 
 def _offered(handlers: str | None, queues: str | None, capabilities: str | None) -> Offered:
     return Offered(frozenset(names_of(handlers)), names_of(queues), quantities(capabilities))
-
-
-def _former(transaction: Transaction, pool: str, text: str | None) -> tuple[Offered, ...]:
-    """Return what is kept in the pool's row; of a pool that had no row then, what its former workers registered."""
-    kept = _kept(text)[:MOST_OFFERS]
-    if kept:
-        names = ("handlers", "queues", "capabilities")
-        return tuple(_offered(*(json.dumps(each.get(name)) for name in names)) for each in kept)
-    return tuple(_offered(*row[1:4]) for row in transaction.rows(_FORMER, pool=pool)[:MOST_OFFERS])
 
 
 # What a template says of a pool's workers. What makes no sense there fails their launch.
