@@ -8,6 +8,7 @@ and it stays for when it is released; only where nobody is wanted at all it goes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fleet.domain.bounds import Bounds, bounds_at
 from fleet.domain.clamps import Past, clamped
@@ -122,7 +123,8 @@ def _in_force(snapshot: Snapshot) -> tuple[Snapshot, Bounds]:
     """Return the snapshot with all settings complete and the bounds of this time of day, and these bounds."""
     settings = snapshot.settings
     try:
-        values = in_force(settings.policy, settings.settings)
+        # A policy of somebody else's gets these values, and the clamps read them after it.
+        values = MappingProxyType(dict(in_force(settings.policy, settings.settings)))
         bounds = bounds_at(snapshot.now, settings.min_workers, settings.max_workers, values["schedule"])
     except UsageError as error:
         raise UsageError(f"pool {snapshot.pool}: {error}") from error
