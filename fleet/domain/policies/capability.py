@@ -23,7 +23,7 @@ def advise(situation: Situation) -> Advice:
     tasks = [work.pending + work.running for work in situation.demand]
     least = staffed(situation, [number / situation.settings[ratio.UPPER] for number in tasks])
     lower = situation.settings[ratio.LOWER]
-    most = staffed(situation, [number / lower if lower else float("inf") for number in tasks])
+    most = staffed(situation, [number / lower if lower else number * float(situation.supply) for number in tasks])
     number = number_for(situation, least, most)
     return Advice(number, Reason(_code(situation, number), _why(situation, number, least)), requires=least.requires)
 

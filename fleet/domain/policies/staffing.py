@@ -161,7 +161,7 @@ def number_for(situation: Situation, least: Staffing, most: Staffing | None = No
     bound = situation.max_workers
     if bound is not None and supply >= bound and least.used < supply:
         return held(situation, least.used)
-    return supply + least.missing
+    return held(situation, supply + least.missing)
 
 
 def held(situation: Situation, number: int) -> int:

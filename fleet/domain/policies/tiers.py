@@ -79,7 +79,7 @@ def _read_tier(part: object) -> list[str | int | None]:
         if len(part) == 2 and (part[1] is None or (isinstance(part[1], int) and not isinstance(part[1], bool))):
             return [read_name(part[0]), _cap(part, part[1])]
         raise UsageError(f"tier {part!r:.60}: write an adapter's id and a whole number, or null")
-    text = str(part).strip()
+    text = part.strip() if isinstance(part, str) else ""
     for sign in ("=", ":"):
         name, separator, cap = text.rpartition(sign)
         if separator and cap.strip().isdecimal():
