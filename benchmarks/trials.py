@@ -8,6 +8,7 @@ from math import ceil
 from random import Random
 
 from fleet.domain.policies import known_policies, policy
+from fleet.domain.policies.in_force import read_given
 from fleet.domain.snapshot import PoolSettings
 from fleet.simulation import Outcome, Scenario, run
 from fleet.simulation.chances import parse_chance
@@ -40,7 +41,7 @@ class Trial:
     until: float = 1800.0
     every: float = 1.0
     boot: str = "1s"
-    adapters: tuple[str, ...] = ("native",)
+    adapters: tuple[str, ...] = ("first:priority=1", "second")
     most: int | None = None
     settings: tuple[tuple[str, object], ...] = ()
 
@@ -116,7 +117,7 @@ def contestants(trial: Trial, scenario: Scenario) -> list[Contestant]:
 
 def _pool(trial: Trial, name: str, given: dict[str, object]) -> PoolSettings:
     known = {setting.name for setting in policy(name).settings}
-    settings = {**{key: value for key, value in trial.settings if key in known}, **given}
+    settings = read_given(name, {**{key: value for key, value in trial.settings if key in known}, **given})
     return PoolSettings(name, settings, 1, 0, trial.most)
 
 
@@ -125,7 +126,7 @@ def _needed(name: str, adapters: Sequence[str]) -> dict[str, object]:
     known = {setting.name for setting in policy(name).settings}
     if {"primary", "secondary"} <= known:
         return {"primary": adapters[0], "secondary": adapters[-1]}
-    if "tiers" in known and len(adapters) > 1:
+    if "tiers" in known:
         return {"tiers": ",".join(adapters)}
     return {}
 

@@ -15,8 +15,8 @@ from benchmarks.scale import Scale
 
 NOTE = (
     "Loads whose kind, rate, durations, boot times and passes are drawn. Those with even numbers may be tuned on, "
-    "those with odd ones are kept apart. Better in both: policies with less waiting and fewer worker-hours than drain_time. "
-    "Ratio: its mean wait over that of the best policy that uses no more worker-hours."
+    "those with odd ones are kept apart. Better in both: policies with less waiting and fewer worker-hours than "
+    "drain_time. Ratio: its mean wait over that of the best policy that uses no more worker-hours."
 )
 KEPT_APART, FOR_TUNING = "kept apart", "for tuning"
 
