@@ -48,6 +48,10 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="NAME", help=f"A policy with its defaults; repeatable. Default: {DEFAULT_POLICY}."),
     ] = None,
+    target_workers: Annotated[
+        list[int] | None,
+        typer.Option("--target-workers", metavar="N", min=0, help="Policy fixed with N workers; repeatable."),
+    ] = None,
     policy_content: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="A policy with settings: 'scaling=fixed; target_workers=4'; repeatable."),
@@ -73,7 +77,9 @@ def simulate(
     worker_failures: Annotated[
         float, typer.Option(metavar="N", min=0, help="How often a worker dies, in an hour of its life.")
     ] = 0.0,
-    every: Annotated[float, typer.Option(metavar="D", parser=duration, help="Time between two passes.")] = "1s",  # type: ignore[assignment]  # Typer parses a default that is text
+    every: Annotated[
+        float, typer.Option(metavar="D", parser=duration, show_default="1s", help="Time between two passes.")
+    ] = 1.0,
     for_: Annotated[
         float | None,
         typer.Option(
@@ -102,7 +108,8 @@ def simulate(
     if out is not None:
         check_target(out, force=force)
     bounds = _bounds(min_workers, max_workers, max_launch_per_cycle)
-    contestants = _contestants(policy or [], policy_content or [], bounds)
+    fixed = [f"scaling=fixed; target_workers={number}" for number in target_workers or ()]
+    contestants = _contestants(policy or [], [*fixed, *(policy_content or ())], bounds)
     share = parse_share("--launch-failures", launch_failures)
     boots = parse_chance("--boot", boot)
     places = tuple(parse_place(text, boots, share) for text in adapter or ()) or (Place(boot=boots, failing=share),)
@@ -111,6 +118,8 @@ def simulate(
     texts = load or [DEFAULT_LOAD]
     rows = [row for text in texts if text.startswith(TRACE) for row in _trace(text.removeprefix(TRACE))]
     loads = [parse_load(text) for text in texts if not text.startswith(TRACE)]
+    if for_ is not None:
+        rows = [row for row in rows if row.at <= for_]
     until = for_ if for_ is not None else HOUR if loads else max(row.at for row in rows)
     if every < LEAST_EVERY:
         raise UsageError(f"--every {every:g}s: give {LEAST_EVERY:g}s or more")
@@ -124,7 +133,7 @@ def simulate(
         supply=workers,
     )
     outcomes = [_outcome(scenario, each) for each in contestants]
-    title = f"{', '.join(texts)}; passes every {format_seconds(every)}"
+    title = f"{', '.join(texts)}; a pass every {every:g} s"
     _print(outcomes, title, as_json=json)
     _tell_unserved(scenario.unservable())
     if out is not None:
@@ -200,7 +209,7 @@ COLUMNS = (
 
 
 def _outcome(scenario: Scenario, contestant: Contestant) -> Outcome:
-    progress = _Progress(contestant.name, scenario.tasks.times[-1])
+    progress = _Progress(contestant.name, max(scenario.until, scenario.tasks.times[-1]))
     try:
         return run(scenario, contestant.settings, contestant.name, progress)
     finally:

@@ -9,8 +9,10 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 from random import Random
 
+from fleet.domain.placement import placed
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolWorker
+from fleet.errors import UsageError
 from fleet.simulation.crew import Group, Worker, Yard, by_name
 from fleet.simulation.line import Line
 from fleet.simulation.scenario import Scenario
@@ -260,25 +262,25 @@ class Fleet:
     def _start(self, yard: Yard, size: int) -> None:
         if yard.refuses(self.moment()):
             return
+        self.launches += size
+        seconds, fails = yard.boots()
+        self._at(seconds, self._coming(self._ordered(yard, size), fails=fails))
+
+    def _ordered(self, yard: Yard, size: int) -> Group:
         group = Group(next(self._group_numbers), yard, size, self.moment())
         self.groups[group.id] = group
         yard.groups += 1
         self.booting += size
-        self.launches += size
-        seconds, fails = yard.boots()
-        self._at(seconds, self._coming(group, fails=fails))
+        return group
 
     def settle(self, size: int) -> None:
-        """Let so many workers be here from the start, at the first place."""
-        yard = self.yards[0]
-        most = yard.place.limits.workers_per_group or size
-        while size > 0:
-            group = Group(next(self._group_numbers), yard, min(size, most), self.moment())
-            self.groups[group.id] = group
-            yard.groups += 1
-            self.booting += group.target
+        """Let so many workers be here from the start, where there is room for them; raise UsageError if there is not."""
+        starts, _ = placed(size, size, [yard.state() for yard in self.yards], (), self.moment())
+        if sum(start.size for start in starts) < size:
+            raise UsageError(f"{size} workers at the start find no adapter with room")
+        for start in starts:
+            group = self._ordered(self._by_name[start.adapter_id], start.size)
             self._coming(group, fails=False)()
-            size -= group.target
 
     def _coming(self, group: Group, *, fails: bool) -> Callable[[], None]:
         def come() -> None:

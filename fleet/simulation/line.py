@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
@@ -47,7 +48,6 @@ class Line:
         self._busy = 0.0
         self._done = 0
         self._minute = 0.0
-        self._looked: deque[tuple[float, int]] = deque()
 
     @property
     def pending(self) -> int:
@@ -108,7 +108,7 @@ class Line:
             running=self.running,
             seconds=self._measured(),
             busy=self._busy + sum(busy for minute, busy, _ in self._minutes if minute >= since),
-            arrivals=self._arrivals(now, since),
+            arrivals=len(self.arrived) - bisect_left(self.arrived, since),
             longest_running=self._longest(now),
         )
 
@@ -116,17 +116,11 @@ class Line:
         done = self._done + sum(number for _, _, number in self._minutes)
         return (self._busy + sum(busy for _, busy, _ in self._minutes)) / done if done else None
 
-    def _arrivals(self, now: float, since: float) -> int:
-        """Return how many arrived since: the looks of earlier passes say how many there were before."""
-        looked = self._looked
-        while looked and looked[0][0] < since:
-            looked.popleft()
-        looked.append((now, len(self.arrived)))
-        before = looked[0][1] if now - since > 0 and len(looked) > 1 and since > 0 else 0
-        return len(self.arrived) - before
-
     def _longest(self, now: float) -> float:
         begun = self.begun
         while begun and begun[0][1].token != begun[0][2]:
             begun.popleft()
+        if len(begun) > 4 * self.running + 1000:
+            # Behind one that lasts long, many that have ended.
+            self.begun = begun = deque(each for each in begun if each[1].token == each[2])
         return now - begun[0][0] if begun else 0.0

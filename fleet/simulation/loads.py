@@ -6,16 +6,18 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from random import Random
 
 from fleet.domain.durations import parse_duration
-from fleet.domain.lanes import check_name, parse_capabilities
+from fleet.domain.lanes import capability_key, check_name, parse_capabilities
 from fleet.errors import UsageError
 from fleet.simulation.chances import Chance, parse_chance
 from fleet.simulation.scenario import Kind, Tasks
 
-MOST_TASKS = 10_000_000
+MOST_TASKS = 5_000_000
 """Tasks that are simulated at most: three numbers of each are kept."""
+MOST_KINDS = 100
 HOUR = 3600.0
 DAY = 86_400.0
 
@@ -214,32 +216,65 @@ def gathered(loads: Sequence[Load], seconds: Chance, until: float, seed: int, tr
         trace: rows of traces.
 
     Raises:
-        UsageError: there are no tasks at all, or more than are simulated.
+        UsageError: there are no tasks at all, or more of them or of their kinds than are simulated.
     """
-    kinds: dict[str, int] = {}
-    found: list[Kind] = []
-    columns: list[tuple[array[float], int, array[float]]] = []
-
-    def number(kind: Kind) -> int:
-        place = kinds.setdefault(repr((kind.task, kind.queue, sorted(kind.requires.items()))), len(found))
-        if place == len(found):
-            found.append(kind)
-        return place
-
-    room = MOST_TASKS
+    gathering = _Gathering()
     for place, load in enumerate(loads):
-        times = _bounded(load.arrivals(until, Random(f"{seed}:{place}:arrivals")), room)
         draw = (load.seconds or seconds).drawn(Random(f"{seed}:{place}:seconds"))
-        columns.append((times, number(load.kind), array("d", (draw() for _ in times))))
-        room -= len(times)
+        gathering.add(load.kind, load.arrivals(until, Random(f"{seed}:{place}:arrivals")), draw)
     draw = seconds.drawn(Random(f"{seed}:trace:seconds"))
     for row in trace:
-        room -= row.count
-        if room < 0:
-            raise UsageError(_TOO_MANY)
-        durations = array("d", (draw() if row.seconds is None else row.seconds for _ in range(row.count)))
-        columns.append((array("d", [row.at]) * row.count, number(row.kind), durations))
-    return _merged(tuple(found), columns)
+        gathering.add(
+            row.kind, repeat(row.at, row.count), draw if row.seconds is None else repeat(row.seconds).__next__
+        )
+    return gathering.merged()
+
+
+class _Gathering:
+    """Tasks by kind, and their durations."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, int] = {}
+        self._found: list[Kind] = []
+        self._columns: list[tuple[array[float], array[float]]] = []
+        self._number = 0
+
+    def add(self, kind: Kind, times: Iterable[float], draw: Callable[[], float]) -> None:
+        """Append tasks of a kind."""
+        moments, durations = self._columns[self._place(kind)]
+        for time in times:
+            moments.append(time)
+            durations.append(draw())
+            self._number += 1
+            if self._number > MOST_TASKS:
+                raise UsageError(_TOO_MANY)
+
+    def _place(self, kind: Kind) -> int:
+        key = f"{kind.queue}:{kind.task}:{capability_key(kind.requires)}"
+        place = self._kinds.setdefault(key, len(self._found))
+        if place == len(self._found):
+            if place == MOST_KINDS:
+                raise UsageError(f"more than {MOST_KINDS} kinds of task: fewer names and requirements, please")
+            self._found.append(kind)
+            self._columns.append((array("d"), array("d")))
+        return place
+
+    def merged(self) -> Tasks:
+        """Return all that was added, in the order of time."""
+        times, which, seconds = array("d"), array("B"), array("d")
+        for place, (moments, durations) in enumerate(self._columns):
+            times.extend(moments)
+            which.extend(array("B", [place]) * len(moments))
+            seconds.extend(durations)
+        if not times:
+            raise UsageError("no tasks arrive: there is nothing to simulate")
+        order = sorted(range(len(times)), key=times.__getitem__)
+        return Tasks(
+            tuple(self._found),
+            array("d", map(times.__getitem__, order)),
+            array("B", map(which.__getitem__, order)),
+            array("d", map(seconds.__getitem__, order)),
+        )
 
 
 _TOO_MANY = f"more than {MOST_TASKS:,} tasks: give a shorter --for, or a lower rate"
@@ -253,28 +288,3 @@ class Row:
     count: int
     kind: Kind
     seconds: float | None = None
-
-
-def _bounded(times: Iterator[float], most: int) -> array[float]:
-    found = array("d")
-    for time in times:
-        found.append(time)
-        if len(found) > most:
-            raise UsageError(_TOO_MANY)
-    return found
-
-
-def _merged(kinds: tuple[Kind, ...], columns: Sequence[tuple[array[float], int, array[float]]]) -> Tasks:
-    times, which, seconds = array("d"), array("H"), array("d")
-    for moments, number, durations in columns:
-        times.extend(moments)
-        which.extend(array("H", [number]) * len(moments))
-        seconds.extend(durations)
-    if not times:
-        raise UsageError("no tasks arrive: there is nothing to simulate")
-    if len(columns) > 1:
-        order = sorted(range(len(times)), key=times.__getitem__)
-        times = array("d", map(times.__getitem__, order))
-        which = array("H", map(which.__getitem__, order))
-        seconds = array("d", map(seconds.__getitem__, order))
-    return Tasks(kinds, times, which, seconds)

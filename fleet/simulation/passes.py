@@ -46,9 +46,9 @@ class Passes:
 
     def run(self) -> Plan:
         """Decide, and let the fleet do it."""
-        plan = decide(self._snapshot())
+        plan, before = decide(self._snapshot()), self._fleet.launches
         self._fleet.apply(plan)
-        self._remember(plan)
+        self._remember(plan, has_launched=self._fleet.launches > before)
         return plan
 
     def _snapshot(self) -> Snapshot:
@@ -79,11 +79,11 @@ class Passes:
             last_scale_down_at=self._down,
         )
 
-    def _remember(self, plan: Plan) -> None:
+    def _remember(self, plan: Plan, *, has_launched: bool) -> None:
         now = self._fleet.moment()
         self.number += 1
         self._last = now
-        direction = 1 if plan.starts else -1 if not plan.is_empty else 0
+        direction = 1 if has_launched else -1 if plan.drains or plan.cancels or plan.resizes else 0
         if direction:
             self.flaps += direction == -self._direction
             self._direction = direction

@@ -94,7 +94,7 @@ class Scenario:
         until: seconds for which the fleet is watched at least; it goes on until all tasks are done.
         seed: of boot times and failures.
         worker_failures: how often a worker dies, per hour of its life.
-        supply: workers that are here at the start, at the first place.
+        supply: workers that are here at the start.
         start: what time it is at the start.
     """
 

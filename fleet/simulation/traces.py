@@ -27,19 +27,18 @@ def read_trace(name: str, lines: Iterable[str]) -> list[Row]:
     Raises:
         UsageError: it has no rows, or one that cannot be read; the message names the line.
     """
-    rows = sorted(_rows(name, lines), key=_at)
+    rows = list(_rows(name, lines))
     if not rows:
         raise UsageError(f"trace {name} has no tasks: give lines under the header time,count")
-    dated = rows[0].at > _DATES
-    first = rows[0].at if dated else 0.0
-    return [Row(row.at - first, row.count, row.kind, row.seconds) for row in rows]
+    dated = {is_dated for is_dated, _ in rows}
+    if len(dated) > 1:
+        raise UsageError(f"trace {name} has both dates and seconds in its column time: give one of them")
+    found = sorted((row for _, row in rows), key=_at)
+    first = found[0].at if dated == {True} else 0.0
+    return [Row(row.at - first, row.count, row.kind, row.seconds) for row in found]
 
 
-_DATES = 1e8
-"""Above this a number of seconds is a date: no simulation is three years long."""
-
-
-def _rows(name: str, lines: Iterable[str]) -> Iterator[Row]:
+def _rows(name: str, lines: Iterable[str]) -> Iterator[tuple[bool, Row]]:
     reader = csv.DictReader(lines)
     try:
         header = [column.strip() for column in reader.fieldnames or ()]
@@ -50,7 +49,7 @@ def _rows(name: str, lines: Iterable[str]) -> Iterator[Row]:
         for values in reader:
             row = _row(f"trace {name} line {reader.line_num}", values)
             if row.count:
-                yield row
+                yield _is_date(values["time"] or ""), row
     except csv.Error as error:
         raise UsageError(f"trace {name} line {reader.line_num}: {error}") from None
 
@@ -71,9 +70,11 @@ def _row(place: str, values: Mapping[str | None, str | None]) -> Row:
 
 
 def _time(text: str) -> float:
-    if "-" in text and not text.startswith("-"):
-        return parse_time(text).timestamp()
-    return parse_duration(text)
+    return parse_time(text).timestamp() if _is_date(text) else parse_duration(text)
+
+
+def _is_date(text: str) -> bool:
+    return "-" in text and not text.startswith("-")
 
 
 def _count(text: str) -> int:

@@ -22,7 +22,7 @@ def tasks(*loads: str, seconds: Chance | None = None, until: float = 3600.0, see
 
 def given(times: Sequence[float], seconds: float = 1.0, kind: Kind | None = None) -> Tasks:
     """Return tasks that arrive at these times."""
-    return Tasks((kind or Kind(),), array("d", times), array("H", [0] * len(times)), array("d", [seconds] * len(times)))
+    return Tasks((kind or Kind(),), array("d", times), array("B", [0] * len(times)), array("d", [seconds] * len(times)))
 
 
 def scenario(tasks: Tasks, **values: Any) -> Scenario:
