@@ -8,12 +8,10 @@ from typing import Any
 
 from fleet.domain.demand import Offered, PoolOffer, Work
 from fleet.domain.lanes import satisfies
-from fleet.domain.policies import fixed
-from fleet.domain.policies.in_force import in_force
+from fleet.domain.policies.in_force import of_pool
 from fleet.domain.policies.situation import Crew, Situation
 from fleet.domain.snapshot import PoolWorker, Snapshot
 from fleet.domain.supply import Supply
-from fleet.errors import UsageError
 
 UNTOLD = Work("", "", pending=1)
 """The demand of a pool that never had a worker, whatever its queues hold: one worker, which will tell what it takes."""
@@ -52,13 +50,13 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
     return Situation(
         now=snapshot.now,
         pool=snapshot.pool,
-        settings=_complete(snapshot),
+        settings=of_pool(snapshot.pool, settings.policy, settings.settings),
         supply=supply.total,
         workers=workers,
         demand=tuple(counted.demand),
         is_untold=not own.offers,
         adapters=snapshot.adapters,
-        sizes=_sizes(supply),
+        sizes=supply.carried,
         min_workers=settings.min_workers,
         max_workers=settings.max_workers,
         pace_window=snapshot.pace_window,
@@ -73,24 +71,6 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
         unserved=tuple(counted.unserved),
         elsewhere=tuple(counted.elsewhere),
     )
-
-
-def _complete(snapshot: Snapshot) -> Mapping[str, Any]:
-    stored = snapshot.settings.settings
-    if snapshot.settings.policy == "fixed" and fixed.target(stored) is None:
-        raise UsageError(f"pool {snapshot.pool}: {fixed.unreadable(stored)}")
-    try:
-        return in_force(snapshot.settings.policy, stored)
-    except UsageError as error:
-        raise UsageError(f"pool {snapshot.pool}: its setting {error}") from None
-
-
-def _sizes(supply: Supply) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for group in supply.groups:
-        if group.adapter_id is not None:
-            sizes[group.adapter_id] = sizes.get(group.adapter_id, 0) + supply.size(group)
-    return sizes
 
 
 # Who takes what
