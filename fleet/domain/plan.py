@@ -8,14 +8,15 @@ and it stays for when it is released; only where nobody is wanted at all it goes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from fleet.domain.bounds import Bounds, bounds_at
 from fleet.domain.clamps import Past, clamped
 from fleet.domain.consulting import consulted
 from fleet.domain.placement import StartGroup, Wish, placed
-from fleet.domain.policies import Advice, Situation, policy
-from fleet.domain.policies.in_force import in_force
+from fleet.domain.policies import Advice, policy
+from fleet.domain.policies.in_force import of_pool
+from fleet.domain.policies.left_out import notes_of
+from fleet.domain.policies.viewing import situation_of
 from fleet.domain.reasons import Reason
 from fleet.domain.shrinking import CancelGroup, DrainWorker, ResizeGroup, left_of, shrunk
 from fleet.domain.snapshot import Snapshot
@@ -78,12 +79,19 @@ def decide(snapshot: Snapshot) -> Plan:
     supply, asked = supply_of(snapshot), policy(snapshot.settings.policy)
     seen, bounds = _in_force(snapshot)
     settings, values = seen.settings, seen.settings.settings
-    advice = consulted(asked, _situation(seen, _for_work(seen, supply) if asked.is_elastic else supply))
+    situation = situation_of(seen, _for_work(seen, supply) if asked.is_elastic else supply)
+    advice = consulted(asked, situation)
     past = Past(snapshot.advices, snapshot.last_scale_up_at, snapshot.last_scale_down_at)
     desired, clamps = clamped(
         advice.workers, supply.total, bounds, values, past, snapshot.now, elastic=asked.is_elastic
     )
-    reasons = [advice.reason, *clamps, *_quarantine_note(supply), *(Reason("note", note) for note in snapshot.notes)]
+    reasons = [
+        advice.reason,
+        *(notes_of(situation) if asked.is_elastic else ()),
+        *clamps,
+        *_quarantine_note(supply),
+        *(Reason("note", note) for note in snapshot.notes),
+    ]
     starts, notes = placed(
         desired - supply.total,
         settings.max_launch_per_cycle,
@@ -122,9 +130,8 @@ def decide(snapshot: Snapshot) -> Plan:
 def _in_force(snapshot: Snapshot) -> tuple[Snapshot, Bounds]:
     """Return the snapshot with all settings complete and the bounds of this time of day, and these bounds."""
     settings = snapshot.settings
+    values = of_pool(snapshot.pool, settings.policy, settings.settings)
     try:
-        # A policy of somebody else's gets these values, and the clamps read them after it.
-        values = MappingProxyType(dict(in_force(settings.policy, settings.settings)))
         bounds = bounds_at(snapshot.now, settings.min_workers, settings.max_workers, values["schedule"])
     except UsageError as error:
         raise UsageError(f"pool {snapshot.pool}: {error}") from error
@@ -146,21 +153,6 @@ def _wish(advice: Advice, snapshot: Snapshot, supply: Supply) -> Wish:
     own = (pool for pool in snapshot.pools if pool.pool == snapshot.pool)
     last = () if supply.workers else tuple(offer.capabilities for pool in own for offer in pool.offers)
     return Wish(advice.adapters, supply.carried, advice.requires, last)
-
-
-def _situation(snapshot: Snapshot, supply: Supply) -> Situation:
-    settings = snapshot.settings
-    return Situation(
-        now=snapshot.now,
-        pool=snapshot.pool,
-        settings=settings.settings,
-        supply=supply.total,
-        workers=tuple(supply.workers),
-        adapters=snapshot.adapters,
-        sizes=supply.carried,
-        min_workers=settings.min_workers,
-        max_workers=settings.max_workers,
-    )
 
 
 def _quarantine_note(supply: Supply) -> list[Reason]:

@@ -167,8 +167,7 @@ def test_any_text_is_a_schedule_or_refused(text: str) -> None:
     """Whatever is written, it is either read, and what is kept means the same, or refused."""
     try:
         kept = read_schedule(text)
-    except UsageError as error:
-        assert "\n" not in str(error)
+    except UsageError:
         return
     assert read_schedule(kept) == kept
 
