@@ -18,6 +18,7 @@ from fleet.errors import UsageError
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NO_BOUNDS = Bounds(0, None)
+NO_PAST = Past()
 MOMENT = 0.001
 
 
@@ -39,7 +40,7 @@ def advice(since: float, until: float, advised: int) -> PastAdvice:
 
 
 def number(
-    advised: int, supply: int, past: Past = Past(), bounds: Bounds = NO_BOUNDS, **given: object
+    advised: int, supply: int, past: Past = NO_PAST, bounds: Bounds = NO_BOUNDS, **given: object
 ) -> tuple[int, list[str]]:
     """Return the number of an elastic policy after the clamps, and the codes of what changed it."""
     held, reasons = clamped(advised, supply, bounds, settings(**given), past, NOW, elastic=True)
