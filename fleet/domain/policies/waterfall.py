@@ -48,5 +48,4 @@ def advise_over(situation: Situation, order: Sequence[Tier], name: str) -> Advic
     away = tiers.missing(situation, order)
     if away:
         text += f"; no adapter {', '.join(away)} is there"
-    # The caps, not the shares: a clamp may ask for more workers than were advised.
-    return Advice(number, Reason(band.code, text), dict(order), band.requires)
+    return Advice(number, Reason(band.code, text), shares, band.requires)
