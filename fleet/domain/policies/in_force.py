@@ -53,3 +53,13 @@ def in_force(name: str, stored: Mapping[str, Any]) -> Mapping[str, Any]:
     if check is not None:
         check(complete)
     return complete
+
+
+def merged(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is stored of a pool of policy `name` once `given` is said as well.
+
+    Values that this policy does not have are left out: they were another policy's. None sets one back to its default.
+    """
+    known = table(name)
+    both = {**{key: value for key, value in stored.items() if key in known}, **given}
+    return {key: value for key, value in both.items() if value is not None}
