@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from fleet.domain.allocation import allocation_of
 from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup
 from fleet.domain.group import is_gone as judged_gone
 from fleet.domain.jsontext import printable
@@ -12,7 +13,7 @@ from fleet.storage.database import Transaction
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.registration import drain
-from fleet.storage.rows import GROUP_COLUMNS, dumps, group_of, process_values
+from fleet.storage.rows import GROUP_COLUMNS, dumps, group_of, loads, process_values
 from fleet.storage.sql import Statement
 
 _OPEN = "status NOT IN ('stopped', 'failed')"
@@ -77,6 +78,7 @@ _END = Statement(
     WHERE group_id = :group_id AND {_OPEN}"""
 )
 _RESIZE = Statement("UPDATE worker_group SET target_size = :after WHERE group_id = :group_id AND target_size = :before")
+_SETTINGS = Statement("SELECT settings_json FROM scheduler WHERE pool = :pool")
 _MEMBERS = Statement(
     """SELECT worker_id, incarnation FROM worker_registry
     WHERE group_id = :group_id AND status = 'active' ORDER BY worker_id"""
@@ -146,7 +148,12 @@ def add(transaction: Transaction, group: NewGroup) -> GroupOrders:
         log_path=group.log_path,
     )
     record_event(transaction, "group_started", group.group_id, f"{group.target_size} workers of pool {group.pool}")
-    return GroupOrders(GroupStatus.RUNNING, group.target_size)
+    return _orders(transaction, group.pool, GroupStatus.RUNNING, group.target_size)
+
+
+def _orders(transaction: Transaction, pool: str, status: GroupStatus, size: int) -> GroupOrders:
+    stored = loads(transaction.value(_SETTINGS, pool=pool))
+    return GroupOrders(status, size, allocation_of(stored if isinstance(stored, dict) else {}))
 
 
 def launching(
@@ -186,7 +193,7 @@ def contact(
     if not accepted or found is None:
         return None
     record_event(transaction, "group_running", group_id, f"pid {process.pid} on {process.host}")
-    return GroupOrders(found.status, found.target_size)
+    return _orders(transaction, found.pool, found.status, found.target_size)
 
 
 def beat(transaction: Transaction, group_id: str, process: ProcessIdentity) -> GroupOrders | None:
@@ -203,7 +210,7 @@ def beat(transaction: Transaction, group_id: str, process: ProcessIdentity) -> G
         pid=process.pid,
         pid_start_ticks=process.start_ticks,
     )
-    return GroupOrders(found.status, found.target_size) if renewed else None
+    return _orders(transaction, found.pool, found.status, found.target_size) if renewed else None
 
 
 def fail(
