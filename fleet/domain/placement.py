@@ -25,6 +25,7 @@ class AdapterState:
         reason: why not.
         backoff_until: before this time nothing is ordered, after orders or launches that failed, or for want of room.
         consecutive_failures: what has failed since something succeeded.
+        on_request: what its workers can offer beyond its base capabilities where a launch asks for it.
     """
 
     adapter_id: str
@@ -36,6 +37,7 @@ class AdapterState:
     reason: str | None = None
     backoff_until: datetime | None = None
     consecutive_failures: int = 0
+    on_request: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def room(self) -> int | None:
@@ -46,10 +48,17 @@ class AdapterState:
 
 @dataclass(frozen=True, slots=True)
 class StartGroup:
-    """Start a group of `size` workers through `adapter_id`."""
+    """Start a group of `size` workers through `adapter_id`.
+
+    Attributes:
+        adapter_id: the adapter.
+        size: how many workers.
+        capabilities: what each of them must offer, whatever the pool's template says.
+    """
 
     adapter_id: str
     size: int
+    capabilities: Mapping[str, float] = field(default_factory=dict)
 
 
 def placed(

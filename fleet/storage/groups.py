@@ -8,11 +8,13 @@ from fleet.domain.allocation import allocation_of
 from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup
 from fleet.domain.group import is_gone as judged_gone
 from fleet.domain.jsontext import printable
+from fleet.domain.lanes import named
 from fleet.domain.liveness import Gap, ProcessIdentity
+from fleet.domain.placement import StartGroup
 from fleet.storage.database import Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import ProvenDead
-from fleet.storage.registration import drain
 from fleet.storage.rows import GROUP_COLUMNS, dumps, group_of, loads, process_values
 from fleet.storage.sql import Statement
 
@@ -27,9 +29,9 @@ _ALL = Statement(
     ORDER BY created_at DESC, group_id"""
 )
 _REQUEST = Statement(
-    """INSERT INTO worker_group (group_id, pool, adapter_id, target_size, status, launch_token, created_at,
-        boot_deadline_at, decision_id)
-    VALUES (:group_id, :pool, :adapter_id, :size, 'requested', :token, :now, :deadline, :decision_id)"""
+    """INSERT INTO worker_group (group_id, pool, adapter_id, capabilities_json, target_size, status, launch_token,
+        created_at, boot_deadline_at, decision_id)
+    VALUES (:group_id, :pool, :adapter_id, :capabilities, :size, 'requested', :token, :now, :deadline, :decision_id)"""
 )
 _ADD = Statement(
     """INSERT INTO worker_group (group_id, pool, capabilities_json, target_size, status, launch_token, host, boot_id,
@@ -111,8 +113,7 @@ def request(
     transaction: Transaction,
     group_id: str,
     pool: str,
-    adapter_id: str,
-    size: int,
+    start: StartGroup,
     token: str,
     decision_id: int,
     boot_deadline: float,
@@ -122,14 +123,17 @@ def request(
         _REQUEST,
         group_id=group_id,
         pool=pool,
-        adapter_id=adapter_id,
-        size=size,
+        adapter_id=start.adapter_id,
+        capabilities=dumps(dict(start.capabilities)),
+        size=start.size,
         token=token,
         now=transaction.now,
         deadline=transaction.now + timedelta(seconds=boot_deadline),
         decision_id=decision_id,
     )
-    record_event(transaction, "group_requested", group_id, f"{size} workers of pool {pool} through {adapter_id}")
+    asked = f", each with {named(start.capabilities)}" if start.capabilities else ""
+    text = f"{start.size} workers of pool {pool} through {start.adapter_id}{asked}"
+    record_event(transaction, "group_requested", group_id, text)
 
 
 def add(transaction: Transaction, group: NewGroup) -> GroupOrders:

@@ -13,9 +13,9 @@ from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
 from fleet.storage import adapters, commands, groups
 from fleet.storage.database import Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
-from fleet.storage.registration import drain
 from fleet.storage.rows import dumps, loads, mapping, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 
@@ -245,13 +245,12 @@ def _start(transaction: Transaction, current: ScalerPass, decision_id: int, star
     group_id, launch_token = uuid.uuid4().hex[:12], uuid.uuid4().hex
     adapters.know(transaction, start.adapter_id)
     deadline = BOOT_DEADLINE + _rest(transaction, start.adapter_id)
-    groups.request(
-        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, deadline
-    )
+    groups.request(transaction, group_id, current.pool, start, launch_token, decision_id, deadline)
     arguments = {
         "group_id": group_id,
         "launch_token": launch_token,
         "size": start.size,
+        "capabilities": dict(start.capabilities),
         "template": current.template.as_json() if current.template else None,
     }
     command_id = commands.issue(
@@ -304,6 +303,11 @@ def _decide(transaction: Transaction, current: ScalerPass, plan: Plan) -> int:
     )
 
 
+def _said(start: StartGroup) -> list[Any]:
+    asked = [dict(start.capabilities)] if start.capabilities else []
+    return [start.adapter_id, start.size, *asked]
+
+
 def _content(plan: Plan) -> dict[str, Any]:
     """Return what makes a decision a different one; how many tasks wait is not part of it."""
     return {
@@ -318,7 +322,7 @@ def _content(plan: Plan) -> dict[str, Any]:
         "reasons_json": json.dumps([str(reason) for reason in plan.reasons]),
         "actions_json": dumps(
             {
-                "start": [[start.adapter_id, start.size] for start in plan.starts],
+                "start": [_said(start) for start in plan.starts],
                 "resize": [[resize.group_id, resize.before, resize.after] for resize in plan.resizes],
                 "cancel": [cancel.group_id for cancel in plan.cancels],
                 "drain": [worker.worker_id for worker in plan.drains],
