@@ -53,7 +53,7 @@ def test_what_a_launch_asks_for_is_in_its_row_and_its_order(store: Storage) -> N
     said = execute(store, "SELECT text FROM fleet_event WHERE kind = 'group_requested' ORDER BY event_id")
     assert [str(row["text"]).partition(", ")[2] for row in said] == ["each with gpu=2,mem=16.5", ""]
     [decision] = execute(store, "SELECT CAST(actions_json AS TEXT) AS actions FROM scaling_decision")
-    assert '["cloud", 2, {"gpu": 2, "mem": 16.5}], ["cloud", 1]' in decision["actions"]
+    assert '["cloud",2,{"gpu":2,"mem":16.5}],["cloud",1]' in decision["actions"]
 
 
 def test_a_pass_knows_what_a_place_gives_on_request(store: Storage) -> None:
