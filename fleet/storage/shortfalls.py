@@ -14,6 +14,7 @@ from fleet.domain.lanes import named, satisfies
 from fleet.domain.worker import WorkerRegistration
 from fleet.storage import adapters, groups
 from fleet.storage.database import Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.sql import Statement
 
@@ -34,7 +35,7 @@ def note(transaction: Transaction, worker: WorkerRegistration) -> None:
     if worker.group_id is None:
         return
     group = groups.get(transaction, worker.group_id)
-    if group is None or group.adapter_id is None or group.status not in LIVE_GROUPS:
+    if group is None or group.adapter_id is None:
         return
     missing = {
         name: much for name, much in group.capabilities.items() if not satisfies(worker.capabilities, {name: much})
@@ -42,6 +43,10 @@ def note(transaction: Transaction, worker: WorkerRegistration) -> None:
     if not missing:
         return
     why = f"worker {worker.worker_id} does not offer {named(missing)}, {_ASKED}"
+    if group.status not in LIVE_GROUPS:
+        # Another worker of it was first.
+        drain(transaction, worker.worker_id, worker.incarnation, why, None)
+        return
     groups.stop(transaction, group.group_id, why)
     transaction.rows(_TELL, group_id=group.group_id, error=printable(why, 4_000))
     record_event(transaction, "group_falls_short", group.group_id, f"{why}, at {group.adapter_id}")
