@@ -1,6 +1,7 @@
 """What a step costs does not depend on how much waits beside it: every statement finds its rows by an index."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fleet.clock import ManualClock
 from fleet.domain.limits import Limit
 from fleet.domain.orders import OrderKind
+from fleet.domain.spreading import CAPABILITY, EVEN_LOAD, Allocation, Spreading
 from fleet.domain.task import NewTask
 from fleet.storage import assignments, maintenance, observing
 from fleet.storage.interfaces import Storage
@@ -161,6 +163,23 @@ def _probe(store: Storage, count: int) -> Step:
     return lambda: claim(store, who, 1, lanes)
 
 
+def _spread(store: Storage, count: int, allocate: str, limit: int) -> Step:
+    enqueue(store, *[NewTask("t", prefers={"gpu": 1})] * count)
+    join(store, "other", capabilities={"gpu": 1.0})
+    join(store, "alike")
+    spreading = Spreading(Allocation(allocate), "default")
+    who, (lane, tier, _) = replace(join(store), spreading=spreading), all_lanes(store)[-1]
+    return lambda: store.queue.finish_and_claim(who, (), [(lane, tier, 1)], limit)
+
+
+def _claim_share(store: Storage, count: int) -> Step:
+    return _spread(store, count, EVEN_LOAD, 10)
+
+
+def _claim_by_capability(store: Storage, count: int) -> Step:
+    return _spread(store, count, CAPABILITY, 1)
+
+
 def _prune_the_young(store: Storage, count: int) -> Step:
     for table, columns, values in (
         ("fleet_event", "at, kind, subject, text", ":now, 'k', 's', 't'"),
@@ -195,6 +214,8 @@ def _assign(store: Storage, count: int) -> Step:
 
 
 STEPS = {
+    "claim of a fair share": _claim_share,
+    "claim by capability": _claim_by_capability,
     "claim of a limited key": _claim_keyed,
     "finish of a limited key": _finish_keyed,
     "finish of a parent": _finish_parent,
