@@ -14,7 +14,7 @@ from fleet.domain.spreading import CAPABILITY, EVEN_LOAD, Allocation, Spreading
 from fleet.domain.task import NewTask
 from fleet.storage import assignments, maintenance, observing
 from fleet.storage.interfaces import Storage
-from fleet.storage.queue import advancing, batches, deadlines, dependencies, disused, limits, orders
+from fleet.storage.queue import advancing, batches, deadlines, dependencies, disused, limits, orders, spreading
 from fleet.storage.sql import Statement
 from tests.databases import opened
 from tests.storage.filling import TIME, dialect_of
@@ -285,6 +285,9 @@ PLANS: dict[str, tuple[Statement, str]] = {
     "holder of a dedupe key": (orders._HOLDS_KEY, "uq_work_queue_dedupe"),
     "requests to stop": (orders._REQUESTS, "ix_work_queue_running"),
     "what a pool's workers execute": (observing._WORKERS, "ix_work_queue_running"),
+    "what alike workers hold": (spreading._LOADS, "ix_work_queue_running"),
+    "what idle workers hold": (spreading._IDLE, "ix_work_queue_running"),
+    "candidates of a spread claim": (spreading._CANDIDATES, "ix_work_queue_claim"),
     "lanes that may be disused": (disused._CANDIDATES, "ix_work_queue_claim"),
     "tasks that no order assigns": (assignments._STRAYS, "ix_work_queue_claim"),
     "tasks without a holder": (maintenance._ORPHANS, "ix_work_queue_running"),
@@ -301,6 +304,7 @@ def test_every_statement_reads_its_index(own_database: Storage) -> None:
     values: dict[str, Any] = {"key": "k1", "most": 10, "room": 3, "status": "pending", "reason": None, "at": now}
     values |= {"limit": 10, "lane": 1, "id": 100, "batch_id": "b7", "parent": 100, "child": 100, "ids": "[100, 101]"}
     values |= {"now": now, "task": "t", "workers": '["w1"]', "pool": "default", "before": now}
+    values |= {"worker": "w1", "lanes": "[[1, 0, 0]]", "deep": 20, "most": 1_000, "own": "{}", "avoided_until": now}
     plans = {name: plan_of(own_database, statement, **values) for name, (statement, _) in PLANS.items()}
     assert {name: plan for name, plan in plans.items() if PLANS[name][1] not in plan} == {}
     assert {name: plan for name, plan in plans.items() if any(map(_scans, plan.splitlines()))} == {}

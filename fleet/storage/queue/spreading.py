@@ -24,7 +24,7 @@ from fleet.storage.database import Transaction
 from fleet.storage.parameters import ids_json
 from fleet.storage.queue import claiming, counting
 from fleet.storage.queue.claiming import MAY_CLAIM, PASSED_OVER, WHAT, before, lanes_json
-from fleet.storage.rows import lane_of, loads
+from fleet.storage.rows import dumps, lane_of, names_of, quantities
 from fleet.storage.sql import Statement, time_of
 
 COUNTED_AT_MOST = 10_000
@@ -45,10 +45,14 @@ _LOADS = Statement(
     f"""SELECT w.worker_id, w.slots, {_RUNNING} FROM worker_registry me JOIN worker_registry w ON w.pool = me.pool
     WHERE me.worker_id = :worker AND (w.worker_id = :worker OR ({MAY_CLAIM} AND {_IS_ALIKE}))"""
 )
+# Who offers the same matches no better: a pool of one kind has nobody to look at.
 _IDLE = Statement(
-    f"""SELECT w.worker_id, w.slots, {_RUNNING}, CAST(w.handlers_json AS TEXT), CAST(w.queues_json AS TEXT),
-        CAST(w.capabilities_json AS TEXT)
-    FROM worker_registry w WHERE w.pool = :pool AND {MAY_CLAIM} AND {_RUNNING} < w.slots"""
+    f"""SELECT handlers, queues, capabilities, sum(free) FROM (
+        SELECT CAST(w.handlers_json AS TEXT) AS handlers, CAST(w.queues_json AS TEXT) AS queues,
+            CAST(w.capabilities_json AS TEXT) AS capabilities, w.slots - {_RUNNING} AS free
+        FROM worker_registry w
+        WHERE w.pool = :pool AND CAST(w.capabilities_json AS TEXT) <> CAST(:own AS TEXT) AND {MAY_CLAIM}) AS others
+    WHERE free > 0 GROUP BY handlers, queues, capabilities ORDER BY handlers, queues, capabilities"""
 )
 
 _PREFERRING_TEXT = """SELECT lane_id, queue, task, capability_key, assigned_worker FROM claim_lane
@@ -218,18 +222,18 @@ def _choice(
     # Lanes that name no better match are marked by the claimant itself.
     unmet = {lane for lane, _, waits in lanes if waits}
     asks = any(one.lane_id in unmet and one.waited < wait for one in candidates)
-    idle = _idle(transaction, spreading.pool) if asks else ()
+    idle = _idle(transaction, spreading) if asks else ()
     return chosen(candidates, preferring, spreading.capabilities, idle, wait)
 
 
-def _idle(transaction: Transaction, pool: str) -> Sequence[Idle]:
-    return tuple(
-        Idle(_offer(worker, *offer), slots - running)
-        for worker, slots, running, *offer in transaction.rows(_IDLE, pool=pool, now=transaction.now)
-    )
+def _idle(transaction: Transaction, spreading: Spreading) -> Sequence[Idle]:
+    own = dumps(dict(spreading.capabilities))
+    rows = transaction.rows(_IDLE, pool=spreading.pool, own=own, now=transaction.now)
+    return tuple(Idle(_offer(handlers, queues, offered), int(free)) for handlers, queues, offered, free in rows)
 
 
 @lru_cache(maxsize=2_000)
-def _offer(worker_id: str, handlers: str, queues: str, capabilities: str) -> Offer:
-    served = tuple((str(queue), 0.0) for queue in loads(queues) or ())
-    return Offer(worker_id, frozenset(loads(handlers) or ()), served, loads(capabilities) or {})
+def _offer(handlers: str, queues: str, capabilities: str) -> Offer:
+    """Return what workers take that registered this; strangers may have written it."""
+    served = tuple((name, 0.0) for name in names_of(queues))
+    return Offer("", frozenset(names_of(handlers)), served, quantities(capabilities))
