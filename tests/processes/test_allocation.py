@@ -113,3 +113,24 @@ def test_what_is_left_is_taken_when_its_time_has_come(site: Site) -> None:
     assert site.worker("--until-empty").wait() == 0
     assert site.status(task) == "done"
     assert waited(site, task) >= 1.5 - 0.001
+
+
+def test_who_left_a_task_comes_for_it_without_being_woken(site: Site) -> None:
+    """A worker that has left a task to another wakes by itself when that one has had its time: its keeper stands still,
+    and it would otherwise sleep for minutes."""
+    say(site, allocate="capability", prefer_wait=3)
+    site.worker("--capability=gpu", *SLEEPY)
+    site.wait_workers(1)
+    [(better, (_, pid))] = site.workers().items()
+    os.kill(pid, signal.SIGSTOP)
+    site.worker(*SLEEPY)
+    site.wait_workers(2)
+    [held] = site.enqueue("hold", {"gate": "open"})
+    site.wait_executing([held])
+    for keeper in site.keepers():
+        os.kill(keeper, signal.SIGSTOP)
+    [task] = site.enqueue("note", prefers=GPU)
+    site.open_gate("open")
+    site.wait_finished([held, task])
+    assert site.task(task, "worker") != (better,)
+    assert waited(site, task) >= 3 - 0.001
