@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
+from contextlib import closing
 
 from fleet.domain.lanes import PREFERENCE_WAIT
+from fleet.process import identify, is_moving
 from tests.processes.harness import Site
 
 GPU = {"gpu": 1}
@@ -43,6 +46,16 @@ def workers_of(site: Site, capability: str) -> list[str]:
             capability,
         )
     ]
+
+
+def stop(site: Site, *pids: int) -> None:
+    """Let processes stand still, none of them with the write lock: this one has it at that moment."""
+    with closing(sqlite3.connect(site.database, timeout=30, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        site.wait_until(lambda: not any(is_moving(identify(pid)) for pid in pids), "they stand still")
+        connection.execute("ROLLBACK")
 
 
 def waited(site: Site, task: int) -> float:
@@ -100,7 +113,7 @@ def test_what_is_left_is_taken_when_its_time_has_come(site: Site) -> None:
     site.worker("--capability=gpu", *SLEEPY)
     site.wait_workers(1)
     [(better, (_, pid))] = site.workers().items()
-    os.kill(pid, signal.SIGSTOP)
+    stop(site, pid)
     sleeper = site.worker(*SLEEPY)
     site.wait_workers(2)
     [task] = site.enqueue("note", prefers=GPU)
@@ -122,13 +135,12 @@ def test_who_left_a_task_comes_for_it_without_being_woken(site: Site) -> None:
     site.worker("--capability=gpu", *SLEEPY)
     site.wait_workers(1)
     [(better, (_, pid))] = site.workers().items()
-    os.kill(pid, signal.SIGSTOP)
+    stop(site, pid)
     site.worker(*SLEEPY)
     site.wait_workers(2)
     [held] = site.enqueue("hold", {"gate": "open"})
     site.wait_executing([held])
-    for keeper in site.keepers():
-        os.kill(keeper, signal.SIGSTOP)
+    stop(site, *site.keepers())
     [task] = site.enqueue("note", prefers=GPU)
     site.open_gate("open")
     site.wait_finished([held, task])
