@@ -49,6 +49,10 @@ class Given:
 
 def run() -> None:
     """Run `fleet-scaler` and exit the process."""
+    if sys.argv[1:2] == ["simulate"]:
+        from fleet.cli.simulate import run_simulate
+
+        run_simulate(sys.argv[2:])
     given = plain(sys.argv[1:])
     if given is None:
         from fleet.cli.scaler_options import run_in_full

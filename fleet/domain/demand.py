@@ -63,12 +63,14 @@ class PoolOffer:
         slots: tasks that its live workers can execute at a time.
         offers: what they take; with no worker here, what the last ones registered (`scheduler.offers_json`).
         queues: the queues of its template; empty means all. What is known of a pool that never had a worker.
+        offered: what its workers offer by its template, wherever they are started.
     """
 
     pool: str
     slots: int = 0
     offers: tuple[Offered, ...] = ()
     queues: tuple[str, ...] = ()
+    offered: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

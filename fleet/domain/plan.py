@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleet.domain.placement import StartGroup, placed
-from fleet.domain.policies import Situation, policy
+from fleet.domain.policies import policy
+from fleet.domain.policies.left_out import notes_of
+from fleet.domain.policies.viewing import situation_of
 from fleet.domain.reasons import Reason
 from fleet.domain.shrinking import CancelGroup, DrainWorker, ResizeGroup, shrunk
 from fleet.domain.snapshot import PoolSettings, Snapshot
@@ -66,9 +68,16 @@ def decide(snapshot: Snapshot) -> Plan:
     """Return what to do so that the pool has as many workers as its policy and clamps say."""
     supply = supply_of(snapshot)
     settings = snapshot.settings
-    advice = policy(settings.policy).advise(_situation(snapshot, supply))
+    situation = situation_of(snapshot, supply)
+    advice = policy(settings.policy).advise(situation)
     desired, clamps = _clamped(advice.workers, settings)
-    reasons = [advice.reason, *clamps, *_quarantine_note(supply), *(Reason("note", note) for note in snapshot.notes)]
+    reasons = [
+        advice.reason,
+        *(notes_of(situation) if policy(settings.policy).is_elastic else ()),
+        *clamps,
+        *_quarantine_note(supply),
+        *(Reason("note", note) for note in snapshot.notes),
+    ]
     starts, notes = placed(
         desired - supply.total,
         settings.max_launch_per_cycle,
@@ -100,20 +109,6 @@ def decide(snapshot: Snapshot) -> Plan:
         resizes=tuple(shrink.resizes),
         cancels=tuple(shrink.cancels),
         drains=tuple(shrink.drains),
-    )
-
-
-def _situation(snapshot: Snapshot, supply: Supply) -> Situation:
-    settings = snapshot.settings
-    return Situation(
-        now=snapshot.now,
-        pool=snapshot.pool,
-        settings=settings.settings,
-        supply=supply.total,
-        workers=tuple(supply.workers),
-        adapters=snapshot.adapters,
-        min_workers=settings.min_workers,
-        max_workers=settings.max_workers,
     )
 
 

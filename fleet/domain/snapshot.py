@@ -92,6 +92,7 @@ class Snapshot:
         quarantined: (worker id, incarnation) of those that claim nothing because tasks fail there.
         wanted: lanes in which tasks wait, or are due soon: who alone serves one is the last to go.
         offered: what the pool's workers offer by its template, wherever they are started.
+        slots: tasks that one worker executes at a time, by its template.
         work: open tasks by kind, of all queues but the paused ones, and kinds that were worked on lately.
         pools: all pools, this one included, by name: what each takes.
         pace_window: seconds back from now over which `Work.busy` and `Work.arrivals` are counted.
@@ -115,6 +116,7 @@ class Snapshot:
     wanted: tuple[Lane, ...] = ()
     quarantined: frozenset[tuple[str, str]] = frozenset()
     offered: Mapping[str, float] = field(default_factory=dict)
+    slots: int = 1
     work: tuple[Work, ...] = ()
     pools: tuple[PoolOffer, ...] = ()
     pace_window: float = 0.0

@@ -33,7 +33,7 @@ def target(settings: Mapping[str, Any]) -> int | None:
 
 def unreadable(settings: Mapping[str, Any]) -> str:
     """Return what is wrong with a setting that is missing or no number, and what to do."""
-    if SETTING not in settings:
+    if settings.get(SETTING) is None:
         return f"its setting {SETTING} is missing: set it with fleet-scaler --target-workers N"
     value = f"{settings.get(SETTING)!r:.50}"
     return f"its setting {SETTING} is {value}, which is no number: set it with fleet-scaler --target-workers N"
