@@ -7,17 +7,22 @@ Workers are read in as many columns as a plan needs, and what many of them have 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from fleet.domain import clamps
 from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, is_alive, native_id
 from fleet.domain.group import Template, adapter_backoff
 from fleet.domain.lanes import parse_capabilities
+from fleet.domain.metrics import number
 from fleet.domain.placement import AdapterState
+from fleet.domain.policies import follows_work
+from fleet.domain.policies.in_force import in_force
 from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
 from fleet.domain.worker import WorkerStatus
 from fleet.errors import UsageError
-from fleet.storage import adapters, groups
+from fleet.storage import adapters, demand, groups
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.presence import PRESENCE, PRESENCE_WIDTH, is_gone
@@ -37,14 +42,22 @@ _WANTED = Statement(
             WHERE status = 'scheduled' AND available_at <= :soon ORDER BY available_at LIMIT 10000) AS s)
     ORDER BY l.lane_id"""
 )
-_TEMPLATE = Statement("SELECT template_json FROM scheduler WHERE pool = :pool")
+_POOL = Statement(
+    """SELECT template_json, last_cycle_at, last_scale_up_at, last_scale_down_at FROM scheduler WHERE pool = :pool"""
+)
 _SOON = 60.0
+LONGEST_REACH = 86_400.0
+"""Seconds of the ledger that a pass reads, at most."""
 # A worker's row says what it executes as of the last heartbeat; its running rows say it as of now.
-_WORKERS = Statement(
-    f"""SELECT {PRESENCE}, worker_id, incarnation, group_id, status, started_at, slots, capabilities_json, queues_json,
-        handlers_json, (SELECT q.id FROM work_queue q WHERE q.status = 'running' AND q.worker = w.worker_id
-            AND q.incarnation = w.incarnation ORDER BY q.id LIMIT 1)
+_WORKERS_TEXT = f"""SELECT {PRESENCE}, worker_id, incarnation, group_id, status, started_at, slots, capabilities_json,
+        queues_json, handlers_json, (SELECT q.id FROM work_queue q WHERE q.status = 'running' AND q.worker = w.worker_id
+            AND q.incarnation = w.incarnation ORDER BY q.id LIMIT 1), {{more}}
     FROM worker_registry w WHERE w.status IN ('active', 'terminating') AND w.pool = :pool ORDER BY w.worker_id"""
+_WORKERS = Statement(_WORKERS_TEXT.format(more="NULL, NULL, NULL"))
+# What only policies that follow the work ask of each worker.
+_WORKERS_AT_WORK = Statement(
+    _WORKERS_TEXT.format(more="adapter_id, idle_since, json_extract(metadata_json, '$.cpu_percent')"),
+    _WORKERS_TEXT.format(more="adapter_id, idle_since, CAST(metadata_json AS json)->>'cpu_percent'"),
 )
 _FAILED_LAUNCHES = Statement(
     """SELECT count(*), max(g.stopped_at) FROM worker_group g
@@ -70,10 +83,12 @@ def snapshot(
 ) -> Snapshot:
     """Read what a decision is based on."""
     now, gap = transaction.now, read_gap(transaction)
-    rows = transaction.rows(_WORKERS, pool=pool, now=now)
+    elastic = follows_work(settings.policy)
+    rows = transaction.rows(_WORKERS_AT_WORK if elastic else _WORKERS, pool=pool, now=now)
     found = groups.live(transaction, pool)
     waiting, running = transaction.rows(_OPEN_TASKS)[0]
-    return Snapshot(
+    template, *times = next(iter(transaction.rows(_POOL, pool=pool)), (None, None, None, None))
+    plain = Snapshot(
         now=now,
         pool=pool,
         settings=settings,
@@ -91,13 +106,36 @@ def snapshot(
         wanted=tuple(
             lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
         ),
-        offered=_offered(transaction, pool),
+        offered=_offered(template),
+        last_cycle_at=as_time(times[0]),
+        last_scale_up_at=as_time(times[1]),
+        last_scale_down_at=as_time(times[2]),
+    )
+    return _with_demand(transaction, plain) if elastic else plain
+
+
+def _with_demand(transaction: Transaction, plain: Snapshot) -> Snapshot:
+    pace = demand.pace_of(plain.now)
+    return replace(
+        plain,
+        work=demand.work(transaction, pace),
+        pools=demand.pools(transaction, plain.pool),
+        pace_window=pace.window,
+        advices=demand.advices(transaction, plain.pool, _reach(plain.settings)),
     )
 
 
-def _offered(transaction: Transaction, pool: str) -> Mapping[str, float]:
+def _reach(settings: PoolSettings) -> float:
+    """Return how many seconds back the pool's clamps look at what was advised."""
+    try:
+        return min(clamps.reach(in_force(settings.policy, settings.settings)), LONGEST_REACH)
+    except UsageError:
+        # The decision names what is wrong with them.
+        return 0.0
+
+
+def _offered(text: str | None) -> Mapping[str, float]:
     """Return what the pool's workers offer by its template; what makes no sense there fails their launch."""
-    text = transaction.value(_TEMPLATE, pool=pool)
     template = Template.from_json(loads(text))
     told = template.options.get("capability", ()) if template else ()
     try:
@@ -128,7 +166,18 @@ def _worker(row: tuple[Any, ...], offers: dict[tuple[str, str, str], tuple[Any, 
         queues=offer[1],
         handlers=offer[2],
         current_task_id=row[9],
+        adapter_id=row[10],
+        idle_since=as_time(row[11]),
+        cpu_percent=_percent(row[12]),
     )
+
+
+def _percent(value: Any) -> float | None:
+    """Return a worker's share of a core as its heartbeat told it; a server gives texts."""
+    try:
+        return number(float(value)) if isinstance(value, str) else number(value)
+    except ValueError:
+        return None
 
 
 def _quarantined(transaction: Transaction) -> frozenset[tuple[str, str]]:

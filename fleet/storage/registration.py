@@ -58,7 +58,10 @@ UPDATE worker_registry SET
     last_heartbeat = :now,
     lease_expires_at = {expires},
     current_task_id = f.current_task_id,
-    idle_since = CASE WHEN f.idle = 1 THEN coalesce(idle_since, CAST(:now AS {time})) END,
+    idle_since = CASE WHEN f.idle <> 1 THEN NULL
+        WHEN f.tasks_done + f.tasks_failed <> worker_registry.tasks_done + worker_registry.tasks_failed
+            THEN CAST(:now AS {time})
+        ELSE coalesce(idle_since, CAST(:now AS {time})) END,
     tasks_done = f.tasks_done,
     tasks_failed = f.tasks_failed,
     metadata_json = coalesce(f.metadata, metadata_json)

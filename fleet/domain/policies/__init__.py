@@ -66,6 +66,12 @@ def policy(name: str) -> Policy:
         raise UsageError(f"policy {name!r} is unknown: use one of {', '.join(known_policies())}") from None
 
 
+def follows_work(name: str) -> bool:
+    """Return whether the numbers of a policy follow the work; of one that is not known here nobody can say no."""
+    known = _POLICIES.get(name)
+    return known is None or known.is_elastic
+
+
 for _built_in in (
     Policy("no", no.advise, is_elastic=False, help="leave the number of workers as it is"),
     Policy("fixed", fixed.advise, fixed.SETTINGS, is_elastic=False, help="keep target_workers workers"),
@@ -114,4 +120,4 @@ for _built_in in (
     register(_built_in)
 
 
-__all__ = ["Advice", "Policy", "Setting", "Situation", "known_policies", "policy", "register"]
+__all__ = ["Advice", "Policy", "Setting", "Situation", "follows_work", "known_policies", "policy", "register"]
