@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -108,7 +108,7 @@ def test_the_ledger_is_the_passes_without_repetitions(memory: Storage, decided: 
     assert sum(1 + one.repeated for one in found) == len(decided)
     contents = [(one.advised, one.desired, one.supply, one.ready, one.launching, one.draining, one.reasons,
                  one.policy, one.settings_version, str(one.actions)) for one in found]  # fmt: skip
-    assert all(one != other for one, other in zip(contents, contents[1:], strict=False))
+    assert all(one != other for one, other in pairwise(contents))
 
 
 def begin_alone(store: Storage, pool: str) -> Any:
