@@ -1,0 +1,5 @@
+import typer
+
+
+def add_commands(app: typer.Typer) -> None:
+    pass
