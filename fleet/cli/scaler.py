@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from fleet.cli.output import finished, guarded, speak_utf8
 from fleet.cli.passes import Passes
@@ -19,6 +21,12 @@ from fleet.storage.interfaces import SettingsChange
 
 NAME = "fleet-scaler"
 SEPARATOR = "--"
+SUBCOMMANDS = {
+    "apply": "fleet.cli.stored_plans:run_apply",
+    "plan": "fleet.cli.stored_plans:run_plan",
+    "simulate": "fleet.cli.simulate:run_simulate",
+}
+"""First words that are no pass, with the functions that they are."""
 LEAST_EVERY = 0.1
 """Seconds between two passes of a loop, at least."""
 
@@ -49,10 +57,8 @@ class Given:
 
 def run() -> None:
     """Run `fleet-scaler` and exit the process."""
-    if sys.argv[1:2] == ["simulate"]:
-        from fleet.cli.simulate import run_simulate
-
-        run_simulate(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in SUBCOMMANDS:
+        _run_subcommand(sys.argv[1], sys.argv[2:])
     given = plain(sys.argv[1:])
     if given is None:
         from fleet.cli.scaler_options import run_in_full
@@ -63,11 +69,28 @@ def run() -> None:
         sys.exit(finished(guarded(lambda: execute(given))))
 
 
+def _run_subcommand(name: str, arguments: list[str]) -> NoReturn:
+    """Run one of the commands that are no pass; each has its own module and is imported when it is wanted."""
+    module, _, function = SUBCOMMANDS[name].partition(":")
+    run: Callable[[list[str]], NoReturn] = getattr(importlib.import_module(module), function)
+    run(arguments)
+
+
 def execute(given: Given) -> int:
     """Do what a command line asks for; return the exit code."""
     _check_times(given)
+    passes = passes_of(given)
+    if given.dry_run:
+        return passes.preview()
+    if given.every is not None:
+        passes.repeat(given.every)
+    return passes.run_once()
+
+
+def passes_of(given: Given) -> Passes:
+    """Return the passes that a command line asks for; nothing is opened yet."""
     options = _options(given.worker_options)
-    passes = Passes(
+    return Passes(
         location=_location(given.db_path),
         pool=check_name("--pool", given.pool),
         change=_change(given, options),
@@ -77,11 +100,6 @@ def execute(given: Given) -> int:
         as_json=given.json,
         verbose=given.verbose or (sys.stdout is not None and sys.stdout.isatty()),
     )
-    if given.dry_run:
-        return passes.preview()
-    if given.every is not None:
-        passes.repeat(given.every)
-    return passes.run_once()
 
 
 def _check_times(given: Given) -> None:

@@ -11,12 +11,14 @@ from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import commands, groups, maintenance, minutes, observing, passes
+from fleet.storage import carrying_out, commands, groups, maintenance, minutes, observing, passes
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
     Applied,
+    CarriedOut,
     Holder,
+    Judge,
     MaintenancePass,
     MinuteCount,
     ProvenDead,
@@ -69,6 +71,24 @@ class SqlControlPlane:
         """Write a plan in one transaction."""
         return self._database.write(
             lambda transaction: passes.apply(transaction, current, plan), durable=not plan.is_empty
+        )
+
+    def carry_out(
+        self,
+        pool: str,
+        holder: Holder,
+        change: SettingsChange,
+        lease: float,
+        proven_dead: ProvenDead,
+        adapter_id: str,
+        judge: Judge,
+    ) -> CarriedOut:
+        """Store settings, take the lease and write the plan that `judge` makes, in one transaction."""
+        return self._database.write(
+            lambda transaction: carrying_out.carry_out(
+                transaction, pool, holder, change, lease, proven_dead, adapter_id, judge
+            ),
+            durable=True,
         )
 
     def take_commands(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -93,6 +93,19 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedOut:
+    """A plan that was made before and has been carried out: the pass that holds the lease, the plan, what it wrote."""
+
+    current: ScalerPass
+    plan: Plan
+    applied: Applied
+
+
+Judge = Callable[[ScalerPass | None, Callable[[PoolSettings], Snapshot]], Plan]
+"""Given what is stored of a pool and a way to look at it with other settings: the plan, or an exception."""
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenancePass:
     """A maintenance pass under its lease: `epoch` fences, `gap` is what `liveness.is_lost` needs."""
 
@@ -131,6 +144,25 @@ class ControlPlane(Protocol):
 
         Writes the decision, `requested` groups with their start commands, lowered target sizes, stops and drain flags.
         A worker that the plan took for idle is flagged only if it still is.
+        """
+
+    def carry_out(
+        self,
+        pool: str,
+        holder: Holder,
+        change: SettingsChange,
+        lease: float,
+        proven_dead: ProvenDead,
+        adapter_id: str,
+        judge: Judge,
+    ) -> CarriedOut:
+        """Let `judge` look at the pool; store the settings, take the lease and write its plan, in one transaction.
+
+        Nothing is written, not even the row of a new pool, when `judge` raises, another pass holds the lease, or a
+        worker that was to go has begun a task. `judge` may be called more than once.
+
+        Raises:
+            ConflictError: the lease is another's, or a worker is busy by now.
         """
 
     # commands
