@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import Annotated, NoReturn
 
 import typer
 
 from fleet.cli.common import DatabaseOption, JsonOption, duration, new_app, run_command
 from fleet.cli.scaler import NAME, SEPARATOR, Given, execute
+from fleet.domain.policies import BUILT_IN
 from fleet.errors import UsageError
+from fleet.plugins import hidden_policies, installed_policies
 
 app = new_app("Compare how many workers a pool should have with how many it has; start or drain some.")
 
 
-class PolicyName(StrEnum):
-    """Policies that can be chosen by name."""
+def _policies() -> str:
+    """Return the policies that can be named here; what cannot be used says so when it is."""
+    hidden = "".join(f"; {one} is never used: built in" for one in hidden_policies())
+    return ", ".join(sorted({*BUILT_IN, *installed_policies()})) + hidden
 
-    NO = "no"
-    FIXED = "fixed"
 
-
-@app.command()
+@app.command(epilog="Other commands: fleet-scaler simulate (policies on made-up loads); each has a --help of its own.")
 def scale(
     worker_options: Annotated[
         list[str] | None,
@@ -32,10 +32,18 @@ def scale(
     target_workers: Annotated[
         int | None, typer.Option("--target-workers", metavar="N", help="Keep N workers (policy fixed).")
     ] = None,
-    policy: Annotated[PolicyName | None, typer.Option(help="How the number is decided; stored.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"How the number is decided; stored. One of {_policies()}.")
+    ] = None,
+    policy_content: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Policy and settings in one: 'scaling=vanilla; upper_task_ratio=5'; stored."),
+    ] = None,
     db_path: DatabaseOption = None,
     min_workers: Annotated[int | None, typer.Option(metavar="N", help="Never fewer; stored.")] = None,
-    max_workers: Annotated[int | None, typer.Option(metavar="N", help="Never more; stored.")] = None,
+    max_workers: Annotated[
+        str | None, typer.Option(metavar="N|none", help="Never more; none: no limit; stored.")
+    ] = None,
     max_launch_per_cycle: Annotated[
         int | None, typer.Option(metavar="N", help="Start at most N workers in one pass; stored.")
     ] = None,
@@ -65,6 +73,7 @@ def scale(
             pool=pool,
             target_workers=target_workers,
             policy=policy,
+            policy_content=policy_content,
             db_path=db_path,
             min_workers=min_workers,
             max_workers=max_workers,

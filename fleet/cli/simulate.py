@@ -14,6 +14,7 @@ import typer
 from fleet.cli.common import JsonOption, duration, new_app, note, print_json, print_table, run_command
 from fleet.clock import boottime
 from fleet.domain.durations import format_seconds
+from fleet.domain.policies.content import parse_content
 from fleet.domain.policies.in_force import in_force, read_given
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
@@ -162,8 +163,8 @@ def _contestants(
 ) -> list[Contestant]:
     found = [_contestant(name, {}, bounds, name) for name in names]
     for content in contents:
-        settings = _parsed(content)
-        name = settings.pop("scaling", DEFAULT_POLICY)
+        settings = parse_content(content)
+        name = settings.pop("policy", DEFAULT_POLICY)
         called = "; ".join([name, *(f"{key}={value}" for key, value in settings.items())])
         found.append(_contestant(name, settings, bounds, called))
     return found or [_contestant(DEFAULT_POLICY, {}, bounds, DEFAULT_POLICY)]
@@ -175,19 +176,6 @@ def _contestant(
     read = {key: value for key, value in read_given(name, given).items() if value is not None}
     in_force(name, read)
     return Contestant(called, bounds(name, read))
-
-
-def _parsed(content: str) -> dict[str, str]:
-    """Return what `scaling=fixed; target_workers=4` says."""
-    found: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in content.split(";"))):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise UsageError(f"--policy-content: {part!r:.60} is no NAME=VALUE")
-        if name.strip() in found:
-            raise UsageError(f"--policy-content: {name.strip()} is given twice")
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _trace(file: str) -> list[Row]:

@@ -19,7 +19,7 @@ from fleet.faultpoints import reach
 from fleet.maintenance import MaintenanceReport, fail_dead_launches
 from fleet.maintenance import run_pass as maintain
 from fleet.scaler.foreseeing import foreseen
-from fleet.scaler.settings import checked
+from fleet.scaler.settings import NEW_POOL, applied_to, checked
 from fleet.storage.interfaces import Applied, CarriedOut, Holder, ProvenDead, ScalerPass, SettingsChange, Storage
 
 LEASE = 30.0
@@ -104,10 +104,12 @@ def run_pass(scaler: Scaler, pool: str, change: SettingsChange) -> PassReport:
         DatabaseError: the database could not be read or written; what was not written yet is left to the next pass.
     """
     control = scaler.storage.control
-    checked(pool, change, _stored(scaler, pool))
+    stored = _stored(scaler, pool)
+    change = checked(pool, change, stored)
+    _try(scaler, pool, stored or NEW_POOL, change)
     current = control.begin_pass(pool, holder_here(), change, LEASE, scaler.proven_dead)
     reach("scaler.begun")
-    report = PassReport(pool, current.held, current.holder, _names(current.changed, change))
+    report = PassReport(pool, current.held, current.holder, current.changed)
     report.failures += note_ended(scaler.storage, scaler.adapter)
     if current.held:
         _reconcile_or_release(scaler, current, report)
@@ -116,10 +118,11 @@ def run_pass(scaler: Scaler, pool: str, change: SettingsChange) -> PassReport:
     return report
 
 
-def _names(changed: tuple[str, ...], change: SettingsChange) -> tuple[str, ...]:
-    """Return the names of changed settings, the policy's own settings by theirs."""
-    own = tuple(change.settings or ())
-    return tuple(name for given in changed for name in (own if given == "settings" else (given,)))
+def _try(scaler: Scaler, pool: str, stored: PoolSettings, change: SettingsChange) -> None:
+    """Decide once with settings that are not stored yet: what would end every pass from now on is not stored."""
+    wanted = applied_to(stored, change)
+    if wanted != stored:
+        decide(observe(scaler, pool, wanted))
 
 
 def preview(scaler: Scaler, pool: str, change: SettingsChange) -> Plan:

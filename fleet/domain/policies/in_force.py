@@ -66,3 +66,13 @@ def of_pool(pool: str, name: str, stored: Mapping[str, Any]) -> Mapping[str, Any
         return in_force(name, stored)
     except UsageError as error:
         raise UsageError(f"pool {pool}: its setting {error}") from None
+
+
+def merged(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is stored of a pool of policy `name` once `given` is said as well.
+
+    Values that this policy does not have are left out: they were another policy's. None sets one back to its default.
+    """
+    known = table(name)
+    both = {**{key: value for key, value in stored.items() if key in known}, **given}
+    return {key: value for key, value in both.items() if value is not None}

@@ -42,7 +42,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """Settings given to a pass; what is None keeps its stored value."""
+    """Settings given to a pass; what is None keeps its stored value.
+
+    Attributes:
+        policy: the policy's name; values of another policy that it does not have are dropped.
+        settings: values by name; one that is None is set back to its default. Names not given keep their values.
+        min_workers, max_workers, max_launch_per_cycle: as in the pool's row.
+        template: how workers are started.
+        without_maximum: take the maximum away.
+    """
 
     policy: str | None = None
     settings: Mapping[str, Any] | None = None
@@ -50,6 +58,7 @@ class SettingsChange:
     max_workers: int | None = None
     max_launch_per_cycle: int | None = None
     template: Template | None = None
+    without_maximum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ class ScalerPass:
         held: whether this pass holds the lease.
         settings: the settings in force.
         template: how workers are started, if ever said.
-        changed: names of the settings that this call changed.
+        changed: names of the settings that this call changed; those of another policy are called dropped.
     """
 
     pool: str
