@@ -12,7 +12,18 @@ import typer
 from fleet.cli.common import DatabaseOption, JsonOption, new_app, note, place, run_command
 from fleet.cli.passes import Passes
 from fleet.cli.plan_file import STANDARD, check_target, read, text_of, write
-from fleet.cli.scaler import SEPARATOR, Given, passes_of
+from fleet.cli.scaler import Given, passes_of
+from fleet.cli.scaler_options import (
+    ContentOption,
+    LaunchOption,
+    MaxOption,
+    MinOption,
+    PolicyOption,
+    PoolOption,
+    TargetOption,
+    WorkerOptions,
+    after_separator,
+)
 from fleet.config import working_directory
 from fleet.domain.group import Template
 from fleet.errors import UsageError
@@ -27,41 +38,34 @@ applying = new_app("Do what a plan says.")
 
 @planning.command()
 def plan(
-    worker_options: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- WORKER OPTIONS", help="Options of fleet-worker; stored when the plan is applied."),
-    ] = None,
-    pool: Annotated[str, typer.Option(help="The pool.")] = "default",
-    target_workers: Annotated[
-        int | None, typer.Option("--target-workers", metavar="N", help="Keep N workers (policy fixed).")
-    ] = None,
-    policy: Annotated[str | None, typer.Option(metavar="NAME", help="How the number is decided.")] = None,
+    worker_options: WorkerOptions = None,
+    pool: PoolOption = "default",
+    target_workers: TargetOption = None,
+    policy: PolicyOption = None,
+    policy_content: ContentOption = None,
     db_path: DatabaseOption = None,
-    min_workers: Annotated[int | None, typer.Option(metavar="N", help="Never fewer.")] = None,
-    max_workers: Annotated[int | None, typer.Option(metavar="N", help="Never more.")] = None,
-    max_launch_per_cycle: Annotated[
-        int | None, typer.Option(metavar="N", help="Start at most N workers in one pass.")
-    ] = None,
+    min_workers: MinOption = None,
+    max_workers: MaxOption = None,
+    max_launch_per_cycle: LaunchOption = None,
     out: Annotated[
         str | None,
         typer.Option(metavar="F", help="Write the plan there (over an earlier plan only); - prints it, for apply -."),
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Say what a pass with these settings would do, and keep it in a file for fleet-scaler apply; write nothing else.
+    """Say what a pass with these settings would do, and keep it in a file for fleet-scaler apply.
+
+    Nothing else is written: what is stored of settings and worker options is stored when the plan is applied.
 
     The database is read as for --dry-run: a copy that nobody may write will do.
     """
-    words = tuple(worker_options or ())
-    separated = SEPARATOR in sys.argv[1:]
-    if words and not separated:
-        raise UsageError(f"unexpected argument {words[0]!r}: worker options stand after --")
     passes = passes_of(
         Given(
-            worker_options=words if separated else None,
+            worker_options=after_separator(worker_options),
             pool=pool,
             target_workers=target_workers,
             policy=policy,
+            policy_content=policy_content,
             db_path=db_path,
             min_workers=min_workers,
             max_workers=max_workers,
