@@ -25,6 +25,13 @@ def age(store: Storage, seconds: float) -> None:
                 connection.execute(text(f"UPDATE {table.name} SET {assignments}"))
 
 
+def age_statistics(store: Storage, minutes: int) -> None:
+    """Make the statistics so many minutes older."""
+    with store.transaction() as transaction:
+        older = _OLDER[transaction.connection.dialect.name].format(column="minute", seconds=60 * minutes)
+        transaction.connection.execute(text(f"UPDATE work_minute SET minute = {older}"))
+
+
 def _assignments(table: Table, dialect: str, seconds: float) -> str:
     columns = [column.name for column in table.columns if isinstance(column.type, UtcTime)]
     return ", ".join(f"{name} = {_OLDER[dialect].format(column=name, seconds=seconds)}" for name in columns)

@@ -6,23 +6,26 @@ Workers are read in as many columns as a plan needs, and what many of them have 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from fleet.domain import clamps
 from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, is_alive, native_id
-from fleet.domain.group import Template, adapter_backoff
-from fleet.domain.lanes import parse_capabilities
+from fleet.domain.group import adapter_backoff
+from fleet.domain.metrics import number
 from fleet.domain.placement import AdapterState
+from fleet.domain.policies import follows_work
+from fleet.domain.policies.in_force import in_force
 from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
 from fleet.domain.worker import WorkerStatus
 from fleet.errors import UsageError
-from fleet.storage import adapters, groups
+from fleet.storage import adapters, demand, groups, offers
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.presence import PRESENCE, PRESENCE_WIDTH, is_gone
 from fleet.storage.registration import read_gap
-from fleet.storage.rows import lane_of, loads, mapping, names_of
+from fleet.storage.rows import lane_of, names_of, quantities
 from fleet.storage.sql import Statement, as_time, time_of
 
 _OPEN_TASKS = Statement(
@@ -37,14 +40,26 @@ _WANTED = Statement(
             WHERE status = 'scheduled' AND available_at <= :soon ORDER BY available_at LIMIT 10000) AS s)
     ORDER BY l.lane_id"""
 )
-_TEMPLATE = Statement("SELECT template_json FROM scheduler WHERE pool = :pool")
+_POOL = Statement(
+    """SELECT template_json, last_cycle_at, last_scale_up_at, last_scale_down_at FROM scheduler WHERE pool = :pool"""
+)
 _SOON = 60.0
+LONGEST_REACH = 86_400.0
+"""Seconds of the ledger that a pass reads, at most."""
 # A worker's row says what it executes as of the last heartbeat; its running rows say it as of now.
-_WORKERS = Statement(
-    f"""SELECT {PRESENCE}, worker_id, incarnation, group_id, status, started_at, slots, capabilities_json, queues_json,
-        handlers_json, (SELECT q.id FROM work_queue q WHERE q.status = 'running' AND q.worker = w.worker_id
-            AND q.incarnation = w.incarnation ORDER BY q.id LIMIT 1)
+_WORKERS_TEXT = f"""SELECT {PRESENCE}, worker_id, incarnation, group_id, status, started_at, slots, capabilities_json,
+        queues_json, handlers_json, (SELECT q.id FROM work_queue q WHERE q.status = 'running' AND q.worker = w.worker_id
+            AND q.incarnation = w.incarnation ORDER BY q.id LIMIT 1), {{more}}
     FROM worker_registry w WHERE w.status IN ('active', 'terminating') AND w.pool = :pool ORDER BY w.worker_id"""
+_WORKERS = Statement(_WORKERS_TEXT.format(more="NULL, NULL, NULL"))
+# What only policies that follow the work ask of each worker.
+_WORKERS_AT_WORK = Statement(
+    _WORKERS_TEXT.format(more="adapter_id, idle_since, json_extract(metadata_json, '$.cpu_percent')"),
+    # A server refuses to look into a document in which a character is escaped that its texts cannot hold.
+    _WORKERS_TEXT.format(
+        more="""adapter_id, idle_since, CASE WHEN strpos(CAST(metadata_json AS TEXT), '\\u') = 0
+            THEN metadata_json->>'cpu_percent' END"""
+    ),
 )
 _FAILED_LAUNCHES = Statement(
     """SELECT count(*), max(g.stopped_at) FROM worker_group g
@@ -70,10 +85,14 @@ def snapshot(
 ) -> Snapshot:
     """Read what a decision is based on."""
     now, gap = transaction.now, read_gap(transaction)
-    rows = transaction.rows(_WORKERS, pool=pool, now=now)
+    elastic = follows_work(settings.policy)
+    rows = transaction.rows(_WORKERS_AT_WORK if elastic else _WORKERS, pool=pool, now=now)
     found = groups.live(transaction, pool)
-    waiting, running = transaction.rows(_OPEN_TASKS)[0]
-    return Snapshot(
+    text, *times = next(iter(transaction.rows(_POOL, pool=pool)), (None, None, None, None))
+    template = offers.template_of(text)
+    # Whoever counts by lane need not count again.
+    waiting, running = (0, 0) if elastic else transaction.rows(_OPEN_TASKS)[0]
+    plain = Snapshot(
         now=now,
         pool=pool,
         settings=settings,
@@ -91,32 +110,49 @@ def snapshot(
         wanted=tuple(
             lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
         ),
-        offered=_offered(transaction, pool),
+        offered=offers.capabilities_of(template),
+        slots=offers.slots_of(template),
+        last_cycle_at=as_time(times[0]),
+        last_scale_up_at=as_time(times[1]),
+        last_scale_down_at=as_time(times[2]),
+    )
+    return _with_demand(transaction, plain) if elastic else plain
+
+
+def _with_demand(transaction: Transaction, plain: Snapshot) -> Snapshot:
+    pace = demand.pace_of(plain.now)
+    found = demand.open_work(transaction, pace)
+    return replace(
+        plain,
+        waiting=found.waiting,
+        running=found.running,
+        work=found.works,
+        pools=offers.pools(transaction, plain.pool),
+        pace_window=pace.window,
+        advices=demand.advices(transaction, plain.pool, _reach(plain.settings)),
     )
 
 
-def _offered(transaction: Transaction, pool: str) -> Mapping[str, float]:
-    """Return what the pool's workers offer by its template; what makes no sense there fails their launch."""
-    text = transaction.value(_TEMPLATE, pool=pool)
-    template = Template.from_json(loads(text))
-    told = template.options.get("capability", ()) if template else ()
+def _reach(settings: PoolSettings) -> float:
+    """Return how many seconds back the pool's clamps look at what was advised."""
     try:
-        return parse_capabilities(",".join([told] if isinstance(told, str) else map(str, told)))
-    except (UsageError, TypeError):
-        return {}
+        return min(clamps.reach(in_force(settings.policy, settings.settings)), LONGEST_REACH)
+    except UsageError:
+        # The decision names what is wrong with them.
+        return 0.0
 
 
 def _workers(rows: list[tuple[Any, ...]]) -> tuple[PoolWorker, ...]:
-    offers: dict[tuple[str, str, str], tuple[Any, Any, Any]] = {}
-    return tuple(_worker(row[PRESENCE_WIDTH:], offers) for row in rows)
+    known: dict[tuple[str, str, str], tuple[Any, Any, Any]] = {}
+    return tuple(_worker(row[PRESENCE_WIDTH:], known) for row in rows)
 
 
-def _worker(row: tuple[Any, ...], offers: dict[tuple[str, str, str], tuple[Any, Any, Any]]) -> PoolWorker:
+def _worker(row: tuple[Any, ...], known: dict[tuple[str, str, str], tuple[Any, Any, Any]]) -> PoolWorker:
     """Return a row as a worker; texts that say the same offer are read once."""
     texts = row[6:9]
-    offer = offers.get(texts)
+    offer = known.get(texts)
     if offer is None:
-        offer = offers[texts] = (mapping(texts[0]), names_of(texts[1]), names_of(texts[2]))
+        offer = known[texts] = (quantities(texts[0]), names_of(texts[1]), names_of(texts[2]))
     return PoolWorker(
         worker_id=row[0],
         incarnation=row[1],
@@ -128,7 +164,18 @@ def _worker(row: tuple[Any, ...], offers: dict[tuple[str, str, str], tuple[Any, 
         queues=offer[1],
         handlers=offer[2],
         current_task_id=row[9],
+        adapter_id=row[10],
+        idle_since=as_time(row[11]),
+        cpu_percent=_percent(row[12]),
     )
+
+
+def _percent(value: Any) -> float | None:
+    """Return a worker's share of a core as its heartbeat told it; a server gives texts."""
+    try:
+        return number(float(value)) if isinstance(value, str) else number(value)
+    except ValueError:
+        return None
 
 
 def _quarantined(transaction: Transaction) -> frozenset[tuple[str, str]]:
@@ -181,4 +228,5 @@ def _adapter(
         adapter.reason,
         max(filter(None, (until, adapter.backoff_until)), default=None),
         max(failures, adapter.consecutive_failures),
+        (adapter.limits.on_request or {}) if adapter.lease_expires_at is not None else {},
     )

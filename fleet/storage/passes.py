@@ -14,9 +14,9 @@ from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
 from fleet.storage import adapters, commands, groups
 from fleet.storage.database import Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
-from fleet.storage.registration import drain
 from fleet.storage.rows import dumps, loads, mapping, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 
@@ -129,7 +129,9 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
     if change.without_maximum:
         result["max_workers"] = None
     before = mapping(row["settings_json"])
-    after = before if change.policy is None and not change.settings else _said(result["policy"], before, change)
+    after = (
+        before if change.policy is None and not change.settings else _settings_after(result["policy"], before, change)
+    )
     changed = (*(name for name in stored if result[name] != stored[name]), *_differing(before, after, change))
     if not changed:
         return ()
@@ -152,7 +154,7 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
     return changed
 
 
-def _said(policy: str, before: dict[str, Any], change: SettingsChange) -> dict[str, Any]:
+def _settings_after(policy: str, before: dict[str, Any], change: SettingsChange) -> dict[str, Any]:
     return merged(policy, before, change.settings or {})
 
 
@@ -268,13 +270,12 @@ def _start(transaction: Transaction, current: ScalerPass, decision_id: int, star
     group_id, launch_token = uuid.uuid4().hex[:12], uuid.uuid4().hex
     adapters.know(transaction, start.adapter_id)
     deadline = BOOT_DEADLINE + _rest(transaction, start.adapter_id)
-    groups.request(
-        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, deadline
-    )
+    groups.request(transaction, group_id, current.pool, start, launch_token, decision_id, deadline)
     arguments = {
         "group_id": group_id,
         "launch_token": launch_token,
         "size": start.size,
+        "capabilities": dict(start.capabilities),
         "template": current.template.as_json() if current.template else None,
     }
     command_id = commands.issue(
@@ -327,6 +328,11 @@ def _decide(transaction: Transaction, current: ScalerPass, plan: Plan) -> int:
     )
 
 
+def _said(start: StartGroup) -> list[Any]:
+    asked = [dict(start.capabilities)] if start.capabilities else []
+    return [start.adapter_id, start.size, *asked]
+
+
 def _content(plan: Plan) -> dict[str, Any]:
     """Return what makes a decision a different one; how many tasks wait is not part of it."""
     return {
@@ -341,7 +347,7 @@ def _content(plan: Plan) -> dict[str, Any]:
         "reasons_json": json.dumps([str(reason) for reason in plan.reasons]),
         "actions_json": dumps(
             {
-                "start": [[start.adapter_id, start.size] for start in plan.starts],
+                "start": [_said(start) for start in plan.starts],
                 "resize": [[resize.group_id, resize.before, resize.after] for resize in plan.resizes],
                 "cancel": [cancel.group_id for cancel in plan.cancels],
                 "drain": [worker.worker_id for worker in plan.drains],

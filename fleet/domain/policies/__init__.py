@@ -66,6 +66,12 @@ def policy(name: str) -> Policy:
         raise UsageError(f"policy {name!r} is unknown: use one of {', '.join(known_policies())}") from None
 
 
+def follows_work(name: str) -> bool:
+    """Return whether the numbers of a policy follow the work; of one that is not known here nobody can say no."""
+    known = _POLICIES.get(name)
+    return known is None or known.is_elastic
+
+
 for _built_in in (
     Policy("no", no.advise, is_elastic=False, help="leave the number of workers as it is"),
     Policy("fixed", fixed.advise, fixed.SETTINGS, is_elastic=False, help="keep target_workers workers"),
@@ -116,5 +122,14 @@ for _built_in in (
 BUILT_IN = known_policies()
 """The names of those that are always there."""
 
-
-__all__ = ["BUILT_IN", "Advice", "Policy", "Setting", "Situation", "known_policies", "policy", "register"]
+__all__ = [
+    "BUILT_IN",
+    "Advice",
+    "Policy",
+    "Setting",
+    "Situation",
+    "follows_work",
+    "known_policies",
+    "policy",
+    "register",
+]
