@@ -23,7 +23,11 @@ from fleet.storage.interfaces import SettingsChange
 
 NAME = "fleet-scaler"
 SEPARATOR = "--"
-SUBCOMMANDS = {"simulate": "fleet.cli.simulate:run_simulate"}
+SUBCOMMANDS = {
+    "apply": "fleet.cli.stored_plans:run_apply",
+    "plan": "fleet.cli.stored_plans:run_plan",
+    "simulate": "fleet.cli.simulate:run_simulate",
+}
 """First words that are no pass, with the functions that they are."""
 LEAST_EVERY = 0.1
 """Seconds between two passes of a loop, at least."""
@@ -78,8 +82,18 @@ def _run_subcommand(name: str, arguments: list[str]) -> NoReturn:
 def execute(given: Given) -> int:
     """Do what a command line asks for; return the exit code."""
     _check_times(given)
+    passes = passes_of(given)
+    if given.dry_run:
+        return passes.preview()
+    if given.every is not None:
+        passes.repeat(given.every)
+    return passes.run_once()
+
+
+def passes_of(given: Given) -> Passes:
+    """Return the passes that a command line asks for; nothing is opened yet."""
     options = _options(given.worker_options)
-    passes = Passes(
+    return Passes(
         location=_location(given.db_path),
         pool=check_name("--pool", given.pool),
         change=_change(given, options),
@@ -89,11 +103,6 @@ def execute(given: Given) -> int:
         as_json=given.json,
         verbose=given.verbose or (sys.stdout is not None and sys.stdout.isatty()),
     )
-    if given.dry_run:
-        return passes.preview()
-    if given.every is not None:
-        passes.repeat(given.every)
-    return passes.run_once()
 
 
 def _check_times(given: Given) -> None:

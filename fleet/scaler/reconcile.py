@@ -21,8 +21,9 @@ from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.faultpoints import reach
 from fleet.maintenance import MaintenanceReport, fail_dead_launches
 from fleet.maintenance import run_pass as maintain
+from fleet.scaler.foreseeing import foreseen
 from fleet.scaler.settings import NEW_POOL, applied_to, checked
-from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange, Storage
+from fleet.storage.interfaces import Applied, CarriedOut, Holder, ProvenDead, ScalerPass, SettingsChange, Storage
 
 LEASE = 30.0
 """Seconds for which a pass is believed without renewing; a holder that is proven dead is replaced at once."""
@@ -109,7 +110,7 @@ def run_pass(scaler: Scaler, pool: str, change: SettingsChange) -> PassReport:
     stored = _stored(scaler, pool)
     change = checked(pool, change, stored)
     _try(scaler, pool, stored or NEW_POOL, change)
-    current = control.begin_pass(pool, _holder(), change, LEASE, scaler.proven_dead)
+    current = control.begin_pass(pool, holder_here(), change, LEASE, scaler.proven_dead)
     reach("scaler.begun")
     report = PassReport(pool, current.held, current.holder, current.changed)
     report.failures += note_ended(scaler.storage, scaler.adapter)
@@ -134,9 +135,9 @@ def preview(scaler: Scaler, pool: str, change: SettingsChange) -> Plan:
         UsageError: the settings make no sense.
         DatabaseError: the database could not be read.
     """
-    stored = _stored(scaler, pool)
-    settings = applied_to(stored or NEW_POOL, checked(pool, change, stored))
-    return decide(observe(scaler, pool, settings))
+    stored = scaler.storage.control.settings(pool)
+    change = checked(pool, change, stored.settings if stored else None)
+    return foreseen(stored, change, lambda settings: observe(scaler, pool, settings))[1]
 
 
 def observe(scaler: Scaler, pool: str, settings: PoolSettings) -> Snapshot:
@@ -144,7 +145,8 @@ def observe(scaler: Scaler, pool: str, settings: PoolSettings) -> Snapshot:
     return scaler.storage.control.snapshot(pool, settings, scaler.adapter_id, scaler.proven_dead)
 
 
-def _holder() -> Holder:
+def holder_here() -> Holder:
+    """Return this process, as it holds a lease."""
     identity = process.identify()
     return Holder(f"{identity.host}:{identity.pid}", identity)
 
@@ -156,11 +158,28 @@ def _stored(scaler: Scaler, pool: str) -> PoolSettings | None:
 
 def _reconcile_or_release(scaler: Scaler, current: ScalerPass, report: PassReport) -> None:
     try:
-        report.maintenance = maintain(scaler.storage, _holder(), scaler.proven_dead, scaler.clock)
+        report.maintenance = maintain(scaler.storage, holder_here(), scaler.proven_dead, scaler.clock)
         reach("scaler.maintained")
         _reconcile(scaler, current, report)
     except BaseException:
         # A scaler that loops lives on: its own lease must not keep it out of its next pass.
+        with suppress(Exception):
+            scaler.storage.control.end_pass(_renewed(scaler, current))
+        raise
+
+
+def go_on(scaler: Scaler, done: CarriedOut, report: PassReport) -> None:
+    """Act on a plan that was carried out, and go on as a pass does where settings were changed meanwhile."""
+    current = done.current
+    try:
+        reach("scaler.applied")
+        report.rounds.append(Round(done.plan, done.applied))
+        _act(scaler, current, report)
+        reach("scaler.acted")
+        report.failures += note_ended(scaler.storage, scaler.adapter)
+        if not scaler.storage.control.end_pass(current):
+            _reconcile(scaler, _renewed(scaler, current), report)
+    except BaseException:
         with suppress(Exception):
             scaler.storage.control.end_pass(_renewed(scaler, current))
         raise

@@ -13,12 +13,14 @@ from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import commands, decisions, groups, maintenance, minutes, observing, passes
+from fleet.storage import carrying_out, commands, decisions, groups, maintenance, minutes, observing, passes
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
     Applied,
+    CarriedOut,
     Holder,
+    Judge,
     MaintenancePass,
     MinuteCount,
     ProvenDead,
@@ -84,6 +86,24 @@ class SqlControlPlane:
     def decision(self, decision_id: int) -> Decision | None:
         """Return one decision."""
         return self._database.read(lambda transaction: decisions.get(transaction, decision_id))
+
+    def carry_out(
+        self,
+        pool: str,
+        holder: Holder,
+        change: SettingsChange,
+        lease: float,
+        proven_dead: ProvenDead,
+        adapter_id: str,
+        judge: Judge,
+    ) -> CarriedOut:
+        """Store settings, take the lease and write the plan that `judge` makes, in one transaction."""
+        return self._database.write(
+            lambda transaction: carrying_out.carry_out(
+                transaction, pool, holder, change, lease, proven_dead, adapter_id, judge
+            ),
+            durable=True,
+        )
 
     def take_commands(
         self,

@@ -179,6 +179,12 @@ def get(transaction: Transaction, pool: str) -> ScalerPass | None:
     return _pass(row, held=False) if row else None
 
 
+def get_locked(transaction: Transaction, pool: str) -> ScalerPass | None:
+    """Read a pool's settings, and let nobody change them until the transaction ends."""
+    row = transaction.record(_GET_LOCKED, pool=pool)
+    return _pass(row, held=False) if row else None
+
+
 def get_all(transaction: Transaction) -> tuple[ScalerPass, ...]:
     """Read every pool's settings."""
     return tuple(_pass(row, held=False) for row in transaction.records(_ALL))

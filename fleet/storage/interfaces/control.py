@@ -107,6 +107,19 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedOut:
+    """A plan that was made before and has been carried out: the pass that holds the lease, the plan, what it wrote."""
+
+    current: ScalerPass
+    plan: Plan
+    applied: Applied
+
+
+Judge = Callable[[ScalerPass | None, Callable[[PoolSettings], Snapshot]], Plan]
+"""Given what is stored of a pool and a way to look at it with other settings: the plan, or an exception."""
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenancePass:
     """A maintenance pass under its lease: `epoch` fences, `gap` is what `liveness.is_lost` needs."""
 
@@ -161,6 +174,25 @@ class ControlPlane(Protocol):
 
     def decision(self, decision_id: int) -> Decision | None:
         """Return one decision."""
+
+    def carry_out(
+        self,
+        pool: str,
+        holder: Holder,
+        change: SettingsChange,
+        lease: float,
+        proven_dead: ProvenDead,
+        adapter_id: str,
+        judge: Judge,
+    ) -> CarriedOut:
+        """Let `judge` look at the pool; store the settings, take the lease and write its plan, in one transaction.
+
+        Nothing is written, not even the row of a new pool, when `judge` raises, another pass holds the lease, or a
+        worker that was to go has begun a task. `judge` may be called more than once.
+
+        Raises:
+            ConflictError: the lease is another's, or a worker is busy by now.
+        """
 
     # commands
 

@@ -1,5 +1,0 @@
-import typer
-
-
-def add_commands(app: typer.Typer) -> None:
-    pass
