@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import isfinite
 
@@ -13,6 +14,7 @@ from fleet.errors import FleetError, UsageError
 MOST_TEXT = 1_000
 """Characters of a reason that are kept."""
 
+_CODE = re.compile("[a-z_]{1,60}")
 _HELP = "nothing was changed; choose another with --policy"
 
 
@@ -49,7 +51,7 @@ def _failed(policy: Policy, situation: Situation, why: str) -> UsageError:
 
 def _line(error: BaseException) -> str:
     try:
-        text = " ".join(str(error).split())
+        text = _plain(str(error))
     except Exception:
         text = ""
     return text[:300] or "no message"
@@ -74,8 +76,14 @@ def _workers(number: object) -> int:
 def _reason(reason: object) -> Reason:
     if not isinstance(reason, Reason) or not isinstance(reason.code, str) or not isinstance(reason.text, str):
         raise _Unusable(f"its reason is {_shown(reason)} instead of a Reason with code and text")
-    text = " ".join(reason.text.split())[:MOST_TEXT]
-    return Reason(reason.code, text)
+    if not _CODE.fullmatch(reason.code):
+        raise _Unusable(f"its reason's code is {_shown(reason.code)}: lower case letters and _ are needed")
+    return Reason(reason.code, _plain(reason.text)[:MOST_TEXT])
+
+
+def _plain(text: str) -> str:
+    """Return one line of what can be printed: neither half a character nor a NUL gets into a database."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def _adapters(adapters: object) -> Mapping[str, int | None] | None:
@@ -118,6 +126,6 @@ def _quantities(wanted: object) -> dict[str, float]:
 
 def _shown(value: object) -> str:
     try:
-        return " ".join(repr(value).split())[:60]
+        return _plain(repr(value))[:60]
     except Exception:
         return f"a {type(value).__name__}"
