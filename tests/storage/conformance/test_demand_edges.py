@@ -143,6 +143,16 @@ def test_arrivals_are_those_since_the_span_began(store: Storage, off: timedelta,
     assert one.arrivals == arrivals
 
 
+def test_a_count_beyond_all_numbers_tells_nothing(memory: Storage) -> None:
+    """SQLite keeps what it is given, also where a whole number belongs."""
+    enqueue_one(memory)
+    with one_moment(memory) as transaction:
+        count(transaction, transaction.now.replace(second=0, microsecond=0))
+        run(transaction, "UPDATE work_minute SET done = 9e999")
+        [one] = works(transaction)
+    assert one.seconds is None
+
+
 def test_arrivals_count_tasks_and_not_gaps(store: Storage) -> None:
     """Ids that nobody has, of tasks pruned or rolled back, are no arrivals."""
     ids = [enqueue_one(store) for _ in range(6)]
