@@ -22,6 +22,10 @@ TEXTS = {
     6: "Scaler pass at 10,000 registered workers and 1,000,000 pending tasks: <= 0.5 s beyond process start."
     " Heartbeats of 1,000 workers at 10 s: under 2 % of the database's write capacity.",
     7: '`fleet --help` and `fleet status` start within 1.3x of `python -c "import sqlalchemy, typer"`.',
+    8: "On every load no policy beats `drain_time` in both waiting time and worker-hours, and its mean wait is at most "
+    "1.25x that of the best policy that uses no more worker-hours; 15 tasks of 6 s with at most 10 workers end within "
+    "15 s.",
+    9: "1,000,000 tasks on up to 10,000 workers simulated in under a minute.",
 }
 
 

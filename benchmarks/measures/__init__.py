@@ -15,8 +15,11 @@ from benchmarks.measures import (
     layers,
     noop,
     pausing,
+    policies,
     scaler,
+    simulation,
     start,
+    varied,
 )
 from benchmarks.outcome import Outcome
 from benchmarks.peers.base import Peer
@@ -37,4 +40,7 @@ ALL: dict[str, Measure] = {
     "commands": commands.measure,
     "growth": growth.measure,
     "layers": layers.measure,
+    "policies": policies.measure,
+    "varied": varied.measure,
+    "simulation": simulation.measure,
 }

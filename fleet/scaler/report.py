@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from fleet.domain.group import CommandKind
-from fleet.domain.plan import Plan
+from fleet.domain.lanes import named
+from fleet.domain.plan import Plan, StartGroup
 from fleet.scaler.reconcile import PassReport
 
 
@@ -102,7 +103,7 @@ def state(plan: Plan) -> str:
 
 def orders(plan: Plan) -> list[str]:
     """Return what a plan would do, one line each."""
-    lines = [f"start {start.size} workers through {start.adapter_id}" for start in plan.starts]
+    lines = [f"start {start.size} workers through {start.adapter_id}{_asked(start)}" for start in plan.starts]
     lines += [f"withdraw group {cancel.group_id} ({cancel.size} launching)" for cancel in plan.cancels]
     lines += [f"lower group {resize.group_id} from {resize.before} to {resize.after}" for resize in plan.resizes]
     lines += [
@@ -110,6 +111,10 @@ def orders(plan: Plan) -> list[str]:
         for drain in plan.drains
     ]
     return lines or ["nothing to do"]
+
+
+def _asked(start: StartGroup) -> str:
+    return f", each with {named(start.capabilities)}" if start.capabilities else ""
 
 
 def document(report: PassReport) -> dict[str, Any]:
@@ -120,7 +125,7 @@ def document(report: PassReport) -> dict[str, Any]:
         "holder": report.holder,
         "overtaken": report.overtaken,
         "changed": list(report.changed),
-        "plan": asdict(report.rounds[-1].plan) if report.rounds else None,
+        "plan": plan_document(report.rounds[-1].plan) if report.rounds else None,
         "applied": [asdict(decided.applied) for decided in report.rounds],
         "commands": [asdict(outcome) for outcome in report.outcomes],
         "maintenance": asdict(report.maintenance) if report.maintenance else None,
@@ -130,4 +135,13 @@ def document(report: PassReport) -> dict[str, Any]:
 
 def preview_document(plan: Plan) -> dict[str, Any]:
     """Return the JSON document of `--dry-run`."""
-    return {"pool": plan.pool, "dry_run": True, "plan": asdict(plan)}
+    return {"pool": plan.pool, "dry_run": True, "plan": plan_document(plan)}
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as a JSON object: `reasons` as texts, and `codes` beside them."""
+    return {
+        **asdict(plan),
+        "reasons": [reason.text for reason in plan.reasons],
+        "codes": [reason.code for reason in plan.reasons],
+    }

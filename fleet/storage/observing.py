@@ -228,4 +228,5 @@ def _adapter(
         adapter.reason,
         max(filter(None, (until, adapter.backoff_until)), default=None),
         max(failures, adapter.consecutive_failures),
+        (adapter.limits.on_request or {}) if adapter.lease_expires_at is not None else {},
     )

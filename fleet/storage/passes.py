@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from datetime import timedelta
 from typing import Any
 
 from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template
 from fleet.domain.plan import Plan, StartGroup
+from fleet.domain.policies.in_force import merged
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
-from fleet.storage import adapters, commands, groups
+from fleet.storage import adapters, commands, decisions, groups
 from fleet.storage.database import Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
-from fleet.storage.registration import drain
 from fleet.storage.rows import dumps, loads, mapping, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = """pool, policy, settings_json, version, min_workers, max_workers, max_launch_per_cycle, template_json,
-    lease_holder_json, epoch, lease_expires_at"""
+    lease_holder_json, epoch, lease_expires_at, desired_workers, last_cycle_at"""
 _GET = Statement(f"SELECT {_COLUMNS} FROM scheduler WHERE pool = :pool")
 _GET_LOCKED = Statement(
     f"SELECT {_COLUMNS} FROM scheduler WHERE pool = :pool",
@@ -53,22 +53,6 @@ _RELEASE = Statement(
     WHERE pool = :pool AND epoch = :epoch AND version = :version"""
 )
 _STILL_MINE = Statement("SELECT 1 FROM scheduler WHERE pool = :pool AND epoch = :epoch")
-
-_LAST_DECISION = Statement(
-    """SELECT decision_id, settings_version, policy, supply, ready, launching, draining, advised, desired,
-        reasons_json, actions_json
-    FROM scaling_decision WHERE pool = :pool ORDER BY decision_id DESC LIMIT 1"""
-)
-_REPEAT = Statement(
-    "UPDATE scaling_decision SET repeated = repeated + 1, last_seen_at = :now WHERE decision_id = :decision_id"
-)
-_DECIDE = Statement(
-    """INSERT INTO scaling_decision (pool, created_at, last_seen_at, scheduler_epoch, settings_version, policy, supply,
-        ready, launching, draining, waiting, running, advised, desired, reasons_json, actions_json)
-    VALUES (:pool, :now, :now, :epoch, :settings_version, :policy, :supply, :ready, :launching, :draining, :waiting,
-        :running, :advised, :desired, :reasons_json, :actions_json)
-    RETURNING decision_id"""
-)
 
 _IS_IDLE = Statement(
     """SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM work_queue
@@ -112,7 +96,6 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
     """Write the settings that differ from the stored ones; return their names."""
     stored: dict[str, Any] = {
         "policy": row["policy"],
-        "settings": mapping(row["settings_json"]),
         "min_workers": row["min_workers"],
         "max_workers": row["max_workers"],
         "max_launch_per_cycle": row["max_launch_per_cycle"],
@@ -120,33 +103,52 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
     }
     given: dict[str, Any] = {
         "policy": change.policy,
-        "settings": None if change.settings is None else dict(change.settings),
         "min_workers": change.min_workers,
         "max_workers": change.max_workers,
         "max_launch_per_cycle": change.max_launch_per_cycle,
         "template": change.template.as_json() if change.template else None,
     }
-    changed = tuple(name for name, value in given.items() if value is not None and value != stored[name])
+    result = {name: value if given[name] is None else given[name] for name, value in stored.items()}
+    if change.without_maximum:
+        result["max_workers"] = None
+    before = mapping(row["settings_json"])
+    after = (
+        before if change.policy is None and not change.settings else _settings_after(result["policy"], before, change)
+    )
+    changed = (*(name for name in stored if result[name] != stored[name]), *_differing(before, after, change))
     if not changed:
         return ()
-    merged = {name: given[name] if given[name] is not None else stored[name] for name in stored}
-    if merged["max_workers"] is not None and merged["max_workers"] < merged["min_workers"]:
+    if result["max_workers"] is not None and result["max_workers"] < result["min_workers"]:
         raise UsageError(
-            f"pool {row['pool']}: the minimum of {merged['min_workers']} workers is above the maximum of "
-            f"{merged['max_workers']}: change one of them"
+            f"pool {row['pool']}: the minimum of {result['min_workers']} workers is above the maximum of "
+            f"{result['max_workers']}: change one of them"
         )
     transaction.rows(
         _STORE,
         pool=row["pool"],
-        policy=merged["policy"],
-        settings=dumps(merged["settings"]),
-        min_workers=merged["min_workers"],
-        max_workers=merged["max_workers"],
-        max_launch=merged["max_launch_per_cycle"],
-        template=dumps(merged["template"]) if merged["template"] is not None else None,
+        policy=result["policy"],
+        settings=dumps(after),
+        min_workers=result["min_workers"],
+        max_workers=result["max_workers"],
+        max_launch=result["max_launch_per_cycle"],
+        template=dumps(result["template"]) if result["template"] is not None else None,
     )
     record_event(transaction, "settings_changed", row["pool"], ", ".join(changed))
     return changed
+
+
+def _settings_after(policy: str, before: dict[str, Any], change: SettingsChange) -> dict[str, Any]:
+    return merged(policy, before, change.settings or {})
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any], change: SettingsChange) -> list[str]:
+    """Return the names of values that are no longer what they were."""
+    given = change.settings or {}
+    return [
+        name if name in given else f"{name} (dropped)"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
@@ -166,12 +168,20 @@ def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
         ),
         template=Template.from_json(loads(row["template_json"])),
         changed=changed,
+        desired=row["desired_workers"],
+        last_cycle_at=as_time(row["last_cycle_at"]),
     )
 
 
 def get(transaction: Transaction, pool: str) -> ScalerPass | None:
     """Read a pool's settings."""
     row = transaction.record(_GET, pool=pool)
+    return _pass(row, held=False) if row else None
+
+
+def get_locked(transaction: Transaction, pool: str) -> ScalerPass | None:
+    """Read a pool's settings, and let nobody change them until the transaction ends."""
+    row = transaction.record(_GET_LOCKED, pool=pool)
     return _pass(row, held=False) if row else None
 
 
@@ -193,7 +203,9 @@ def end(transaction: Transaction, current: ScalerPass) -> bool:
     return transaction.value(_STILL_MINE, pool=current.pool, epoch=current.epoch) is None
 
 
-def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied | None:
+def apply(
+    transaction: Transaction, current: ScalerPass, plan: Plan, inputs: decisions.Inputs | None = None
+) -> Applied | None:
     """Write a plan; None, and nothing written, when the pass is no longer the pool's."""
     confirmed = transaction.touched(
         _CONFIRM,
@@ -206,7 +218,7 @@ def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied 
     )
     if not confirmed:
         return None
-    decision_id = _decide(transaction, current, plan)
+    decision_id = decisions.record(transaction, current.epoch, plan, inputs)
     started = [_start(transaction, current, decision_id, start) for start in plan.starts]
     for cancel in plan.cancels:
         stop_group(transaction, cancel.group_id, "withdrawn: fewer workers are wanted now")
@@ -245,13 +257,12 @@ def _start(transaction: Transaction, current: ScalerPass, decision_id: int, star
     group_id, launch_token = uuid.uuid4().hex[:12], uuid.uuid4().hex
     adapters.know(transaction, start.adapter_id)
     deadline = BOOT_DEADLINE + _rest(transaction, start.adapter_id)
-    groups.request(
-        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, deadline
-    )
+    groups.request(transaction, group_id, current.pool, start, launch_token, decision_id, deadline)
     arguments = {
         "group_id": group_id,
         "launch_token": launch_token,
         "size": start.size,
+        "capabilities": dict(start.capabilities),
         "template": current.template.as_json() if current.template else None,
     }
     command_id = commands.issue(
@@ -282,46 +293,3 @@ def stop_group(transaction: Transaction, group_id: str, reason: str) -> bool:
         else:
             commands.shut_down(transaction, group)
     return stopped
-
-
-def _decide(transaction: Transaction, current: ScalerPass, plan: Plan) -> int:
-    """Write a new row of the ledger, or note that the last one was repeated."""
-    content = _content(plan)
-    last = transaction.record(_LAST_DECISION, pool=plan.pool)
-    if last is not None and all(last[name] == value for name, value in content.items()):
-        transaction.rows(_REPEAT, decision_id=last["decision_id"], now=transaction.now)
-        return int(last["decision_id"])
-    return int(
-        transaction.value(
-            _DECIDE,
-            pool=plan.pool,
-            now=transaction.now,
-            epoch=current.epoch,
-            waiting=plan.waiting,
-            running=plan.running,
-            **content,
-        )
-    )
-
-
-def _content(plan: Plan) -> dict[str, Any]:
-    """Return what makes a decision a different one; how many tasks wait is not part of it."""
-    return {
-        "settings_version": plan.settings_version,
-        "policy": plan.policy,
-        "supply": plan.supply,
-        "ready": plan.ready,
-        "launching": plan.launching,
-        "draining": plan.draining,
-        "advised": plan.advised,
-        "desired": plan.desired,
-        "reasons_json": json.dumps([str(reason) for reason in plan.reasons]),
-        "actions_json": dumps(
-            {
-                "start": [[start.adapter_id, start.size] for start in plan.starts],
-                "resize": [[resize.group_id, resize.before, resize.after] for resize in plan.resizes],
-                "cancel": [cancel.group_id for cancel in plan.cancels],
-                "drain": [worker.worker_id for worker in plan.drains],
-            }
-        ),
-    }

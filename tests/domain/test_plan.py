@@ -362,7 +362,7 @@ def test_no_policy_changes_nothing() -> None:
 
 def test_an_unknown_policy_is_refused_by_name() -> None:
     """A stored policy that this release does not know is an error that lists those it knows."""
-    with pytest.raises(UsageError, match="fixed, no"):
+    with pytest.raises(UsageError, match="fixed, fixed_elastic, no"):
         decide(a_snapshot(PoolSettings("magic", {}, 1)))
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from fleet.domain.policies import fixed, no
+from fleet.domain.policies import (
+    capability,
+    drain_time,
+    fixed,
+    fixed_elastic,
+    no,
+    ratio,
+    threshold,
+    vanilla,
+    waterfall,
+)
 from fleet.domain.policies.advice import Advice
 from fleet.domain.policies.setting import Setting
 from fleet.domain.policies.situation import Situation
@@ -22,6 +33,7 @@ class Policy:
         settings: its own settings.
         is_elastic: whether its number follows the work.
         help: one line for people.
+        check: raises UsageError where settings, complete, contradict each other.
     """
 
     name: str
@@ -29,6 +41,7 @@ class Policy:
     settings: tuple[Setting, ...] = ()
     is_elastic: bool = True
     help: str = ""
+    check: Callable[[Mapping[str, Any]], None] | None = None
 
 
 _POLICIES: dict[str, Policy] = {}
@@ -62,8 +75,61 @@ def follows_work(name: str) -> bool:
 for _built_in in (
     Policy("no", no.advise, is_elastic=False, help="leave the number of workers as it is"),
     Policy("fixed", fixed.advise, fixed.SETTINGS, is_elastic=False, help="keep target_workers workers"),
+    Policy(
+        "drain_time",
+        drain_time.advise,
+        drain_time.SETTINGS,
+        help="as many workers as do what waits within drain_time, by measured durations",
+    ),
+    Policy(
+        "vanilla",
+        vanilla.advise,
+        vanilla.SETTINGS,
+        help="tasks for each worker between lower_task_ratio and upper_task_ratio",
+        check=ratio.check,
+    ),
+    Policy(
+        "capability",
+        capability.advise,
+        capability.SETTINGS,
+        help="tasks for each able worker between two ratios, for every capability set by itself",
+        check=ratio.check,
+    ),
+    Policy(
+        "fixed_elastic",
+        fixed_elastic.advise,
+        fixed_elastic.SETTINGS,
+        help="as vanilla, on a primary adapter up to its limit, then on a secondary one",
+        check=fixed_elastic.check,
+    ),
+    Policy(
+        "waterfall",
+        waterfall.advise,
+        waterfall.SETTINGS,
+        help="as vanilla, on adapters in an order, each up to its cap",
+        check=ratio.check,
+    ),
+    Policy(
+        "threshold",
+        threshold.advise,
+        threshold.SETTINGS,
+        help="a step up when many tasks wait or CPUs are busy, a step down when workers are idle for long",
+        check=threshold.check,
+    ),
 ):
     register(_built_in)
 
+BUILT_IN = known_policies()
+"""The names of those that are always there."""
 
-__all__ = ["Advice", "Policy", "Setting", "Situation", "follows_work", "known_policies", "policy", "register"]
+__all__ = [
+    "BUILT_IN",
+    "Advice",
+    "Policy",
+    "Setting",
+    "Situation",
+    "follows_work",
+    "known_policies",
+    "policy",
+    "register",
+]

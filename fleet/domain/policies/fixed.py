@@ -11,6 +11,7 @@ from fleet.domain.policies.situation import Situation
 from fleet.domain.reasons import Reason
 from fleet.errors import UsageError
 
+NAME = "fixed"
 SETTING = "target_workers"
 MOST_WORKERS = 100_000
 SETTINGS = (Setting(SETTING, Kind.INTEGER, None, "how many workers there should be", 0, MOST_WORKERS, required=True),)
@@ -33,7 +34,7 @@ def target(settings: Mapping[str, Any]) -> int | None:
 
 def unreadable(settings: Mapping[str, Any]) -> str:
     """Return what is wrong with a setting that is missing or no number, and what to do."""
-    if SETTING not in settings:
+    if settings.get(SETTING) is None:
         return f"its setting {SETTING} is missing: set it with fleet-scaler --target-workers N"
     value = f"{settings.get(SETTING)!r:.50}"
     return f"its setting {SETTING} is {value}, which is no number: set it with fleet-scaler --target-workers N"

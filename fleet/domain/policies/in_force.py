@@ -7,21 +7,30 @@ from difflib import get_close_matches
 from typing import Any
 
 from fleet.domain import allocation, clamps
-from fleet.domain.policies import policy
+from fleet.domain.policies import fixed, policy
 from fleet.domain.policies.setting import Setting
 from fleet.errors import UsageError
 
 
 def table(name: str) -> Mapping[str, Setting]:
-    """Return the settings that a pool of this policy has, by name: the policy's own, clamps, allocation."""
-    return {each.name: each for each in (*policy(name).settings, *clamps.SETTINGS, *allocation.SETTINGS)}
+    """Return the settings that a pool of this policy has, by name: clamps, allocation, and the policy's own.
+
+    A policy may have one of a clamp under the same name, with a default of its own.
+    """
+    return {each.name: each for each in (*clamps.SETTINGS, *allocation.SETTINGS, *policy(name).settings)}
 
 
-def read_given(name: str, given: Mapping[str, object]) -> Mapping[str, Any]:
+def read_given(name: str, given: Mapping[str, object], stored: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
     """Return what is given for a pool of policy `name`, each value checked; None sets one back to its default.
 
+    Args:
+        name: the policy's name.
+        given: values by name, as texts or JSON values.
+        stored: what the pool has already; with it, what is given is checked together with that.
+
     Raises:
-        UsageError: a name that this policy does not have (the nearest one is named), or a value that cannot be.
+        UsageError: a name that this policy does not have (the nearest one is named), a value that cannot be, or one
+            that contradicts another.
     """
     known = table(name)
     for key in given:
@@ -29,14 +38,41 @@ def read_given(name: str, given: Mapping[str, object]) -> Mapping[str, Any]:
             near = get_close_matches(key, known, 1)
             hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(sorted(known))}"
             raise UsageError(f"setting {key!r} is unknown to policy {name}{hint}")
-    return {key: known[key].value(value) for key, value in given.items()}
+    read = {key: known[key].value(value) for key, value in given.items()}
+    in_force(name, {**(stored or {}), **read})
+    return read
 
 
 def in_force(name: str, stored: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return all settings of a pool: stored values, and defaults for the rest; what the policy has not is left out.
 
     Raises:
-        UsageError: a stored value that cannot be; somebody's own SQL wrote it.
+        UsageError: a stored value that cannot be, or values that contradict each other.
     """
-    said = {key: setting.value(stored.get(key)) for key, setting in table(name).items()}
-    return {key: table(name)[key].default if value is None else value for key, value in said.items()}
+    known = table(name)
+    said = {key: setting.value(stored.get(key)) for key, setting in known.items()}
+    complete = {key: known[key].default if value is None else value for key, value in said.items()}
+    check = policy(name).check
+    if check is not None:
+        check(complete)
+    return complete
+
+
+def of_pool(pool: str, name: str, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return all settings of a pool that has this policy, like `in_force`; errors name the pool, and what to do."""
+    if name == fixed.NAME and fixed.target(stored) is None:
+        raise UsageError(f"pool {pool}: {fixed.unreadable(stored)}")
+    try:
+        return in_force(name, stored)
+    except UsageError as error:
+        raise UsageError(f"pool {pool}: its setting {error}") from None
+
+
+def merged(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is stored of a pool of policy `name` once `given` is said as well.
+
+    Values that this policy does not have are left out: they were another policy's. None sets one back to its default.
+    """
+    known = table(name)
+    both = {**{key: value for key, value in stored.items() if key in known}, **given}
+    return {key: value for key, value in both.items() if value is not None}

@@ -7,9 +7,29 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.demand import PastAdvice, Work
+from fleet.domain.demand import Offered, PastAdvice, Work
 from fleet.domain.placement import AdapterState
 from fleet.domain.snapshot import PoolWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Workers of a pool that take the same.
+
+    Attributes:
+        takes: what they take; None where that is unknown, and whatever the pool can serve is assumed.
+        here: how many are here and believed.
+        coming: how many are ordered and not yet here.
+    """
+
+    takes: Offered | None
+    here: int = 0
+    coming: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many there are, or will be."""
+        return self.here + self.coming
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +52,13 @@ class Situation:
         advices: what earlier passes advised, oldest first.
         last_cycle_at, last_scale_up_at, last_scale_down_at: of earlier passes.
         slots: tasks that one worker executes at a time: the mean of those here, else what the template says.
+        boot_seconds: how long it takes from an order to a worker: the median of the groups that are here, 0 where
+            there is none.
+        crews: the supply by what it takes; what is missing in it takes whatever the pool can serve.
+        offered: what the pool's workers offer by its template, wherever they are started.
+        offers: what workers of this pool take: those here, and new ones.
+        unserved: open tasks in this pool's queues that no pool can serve.
+        elsewhere: tasks that this pool could serve too, each with the pool for which they count.
     """
 
     now: datetime
@@ -51,6 +78,12 @@ class Situation:
     last_scale_up_at: datetime | None = None
     last_scale_down_at: datetime | None = None
     slots: float = 1.0
+    boot_seconds: float = 0.0
+    crews: tuple[Crew, ...] = ()
+    offered: Mapping[str, float] = field(default_factory=dict)
+    offers: tuple[Offered, ...] = ()
+    unserved: tuple[Work, ...] = ()
+    elsewhere: tuple[tuple[Work, str], ...] = ()
 
     @property
     def pending(self) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from fleet.domain.adapters import Tenure
+from fleet.domain.decision import Decision
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
@@ -42,7 +43,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """Settings given to a pass; what is None keeps its stored value."""
+    """Settings given to a pass; what is None keeps its stored value.
+
+    Attributes:
+        policy: the policy's name; values of another policy that it does not have are dropped.
+        settings: values by name; one that is None is set back to its default. Names not given keep their values.
+        min_workers, max_workers, max_launch_per_cycle: as in the pool's row.
+        template: how workers are started.
+        without_maximum: take the maximum away.
+    """
 
     policy: str | None = None
     settings: Mapping[str, Any] | None = None
@@ -50,6 +59,7 @@ class SettingsChange:
     max_workers: int | None = None
     max_launch_per_cycle: int | None = None
     template: Template | None = None
+    without_maximum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,9 @@ class ScalerPass:
         held: whether this pass holds the lease.
         settings: the settings in force.
         template: how workers are started, if ever said.
-        changed: names of the settings that this call changed.
+        changed: names of the settings that this call changed; those of another policy are called dropped.
+        desired: how many workers the last pass wanted; None before the first.
+        last_cycle_at: when that was.
     """
 
     pool: str
@@ -73,6 +85,8 @@ class ScalerPass:
     settings: PoolSettings
     template: Template | None
     changed: tuple[str, ...]
+    desired: int | None = None
+    last_cycle_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,19 @@ class Applied:
     commands: tuple[int, ...]
     groups: tuple[str, ...]
     drained: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedOut:
+    """A plan that was made before and has been carried out: the pass that holds the lease, the plan, what it wrote."""
+
+    current: ScalerPass
+    plan: Plan
+    applied: Applied
+
+
+Judge = Callable[[ScalerPass | None, Callable[[PoolSettings], Snapshot]], Plan]
+"""Given what is stored of a pool and a way to look at it with other settings: the plan, or an exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +153,45 @@ class ControlPlane(Protocol):
     def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
         """Read everything that a decision is based on, in one read transaction."""
 
-    def apply(self, current: ScalerPass, plan: Plan) -> Applied | None:
+    def apply(
+        self, current: ScalerPass, plan: Plan, inputs: Callable[[], Mapping[str, Any]] | None = None
+    ) -> Applied | None:
         """Write a plan in one transaction; None, and nothing written, when another pass took over.
 
         Writes the decision, `requested` groups with their start commands, lowered target sizes, stops and drain flags.
         A worker that the plan took for idle is flagged only if it still is.
+
+        `inputs` says what the decision was based on and changes with every pass; it is asked, and its answer kept with
+        the decision, at most once a minute.
+        """
+
+    # the ledger of decisions
+
+    def decisions(
+        self, pool: str | None = None, *, since: datetime | None = None, after: int = 0, limit: int = 100
+    ) -> tuple[Decision, ...]:
+        """Return decisions with a larger id than `after` that passes still came to at `since`, newest first."""
+
+    def decision(self, decision_id: int) -> Decision | None:
+        """Return one decision."""
+
+    def carry_out(
+        self,
+        pool: str,
+        holder: Holder,
+        change: SettingsChange,
+        lease: float,
+        proven_dead: ProvenDead,
+        adapter_id: str,
+        judge: Judge,
+    ) -> CarriedOut:
+        """Let `judge` look at the pool; store the settings, take the lease and write its plan, in one transaction.
+
+        Nothing is written, not even the row of a new pool, when `judge` raises, another pass holds the lease, or a
+        worker that was to go has begun a task. `judge` may be called more than once.
+
+        Raises:
+            ConflictError: the lease is another's, or a worker is busy by now.
         """
 
     # commands

@@ -50,6 +50,7 @@ worker_adapter = table(
     Column("lease_seconds", Float),
     Column("reason", String),
     Column("resizes", Boolean),
+    Column("on_request_json", JsonText),
     CheckConstraint("consecutive_failures >= 0", name="failures"),
 )
 
@@ -134,6 +135,8 @@ scaling_decision = table(
     Column("desired", Integer, nullable=False),
     Column("reasons_json", JsonText, nullable=False, server_default="[]"),
     Column("actions_json", JsonText, nullable=False, server_default="{}"),
+    Column("codes_json", JsonText),
+    Column("inputs_json", JsonText),
     sqlite_autoincrement=True,
 )
 
