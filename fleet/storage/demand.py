@@ -140,7 +140,7 @@ def _statistics(transaction: Transaction, since: datetime) -> Mapping[tuple[str,
     """Return (busy seconds, executions) by queue and handler; what a stranger's statement made senseless is none."""
     found = {}
     for queue, task, busy, executions in transaction.rows(_STATISTICS, since=since):
-        seconds, many = number(busy), number(int(executions))
+        seconds, many = number(busy), number(float(executions))
         if seconds is not None and many is not None:
             found[queue, task] = seconds, many
     return found
