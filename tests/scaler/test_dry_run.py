@@ -37,7 +37,7 @@ def content(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def copied(tmp_path: Path, sqlite_path: Path) -> Iterator[Callable[..., Path]]:
-    """Give what copies a database whose newest commit may be in its log alone, with files beside it by suffix, into a folder that nobody may write."""
+    """Give what copies a database, with its side files where wanted, into a folder that nobody may write."""
     folder = tmp_path / "copy"
 
     def copy(*suffixes: str) -> Path:
@@ -45,7 +45,8 @@ def copied(tmp_path: Path, sqlite_path: Path) -> Iterator[Callable[..., Path]]:
         with closing(sqlite3.connect(sqlite_path)) as writer:
             writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             writer.execute(
-                "INSERT INTO scheduler (pool, policy, settings_json) VALUES ('default', 'fixed', '{\"target_workers\":4}')"
+                "INSERT INTO scheduler (pool, policy, settings_json) VALUES ('default', 'fixed', ?)",
+                ['{"target_workers": 4}'],
             )
             writer.commit()
             if "-wal" not in suffixes:
