@@ -37,17 +37,16 @@ def content(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def copied(tmp_path: Path, sqlite_path: Path) -> Iterator[Callable[..., Path]]:
-    """Give what copies a database, whose newest commit may be in its log alone, with the files beside it that are named
-    by suffix, into a folder that nobody may write."""
+    """Give what copies a database, with its side files where wanted, into a folder that nobody may write."""
     folder = tmp_path / "copy"
 
     def copy(*suffixes: str) -> Path:
         folder.mkdir()
         with closing(sqlite3.connect(sqlite_path)) as writer:
             writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            settings = '{"target_workers":4}'
             writer.execute(
-                f"INSERT INTO scheduler (pool, policy, settings_json) VALUES ('default', 'fixed', '{settings}')"
+                "INSERT INTO scheduler (pool, policy, settings_json) VALUES ('default', 'fixed', ?)",
+                ['{"target_workers": 4}'],
             )
             writer.commit()
             if "-wal" not in suffixes:

@@ -56,7 +56,7 @@ def refused(world: World, plan: StoredPlan, says: str) -> None:
 
 
 def test_a_plan_is_carried_out_as_it_was_made(world: World) -> None:
-    """Settings, decision and launch are those of the plan; the lease is free afterwards, and a pass has nothing to do."""
+    """Settings, decision and launch are those of the plan; then the lease is free, and a pass has nothing to do."""
     plan, decided = make_plan(world.scaler, POOL, replace(target(3), min_workers=1, template=world.template))
     assert world.storage.control.settings(POOL) is None
     report = apply(world, read_plan(json.loads(json.dumps(plan.document(), default=str))))
@@ -233,9 +233,10 @@ def test_an_end_in_the_midst_of_a_launch_leaves_the_lease_free(world: World, mon
     def broken(*given: Any) -> Any:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(world.adapter, "start_group", broken)
-        apply(world, plan)
+        with pytest.raises(KeyboardInterrupt):
+            apply(world, plan)
     assert [group.status for group in world.storage.control.groups(POOL)] == [GroupStatus.REQUESTED]
     assert world.run().held
 
