@@ -1,12 +1,15 @@
 """The engine against what is known of queues, and against counting."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given as with_values
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from fleet.domain import policies
 from fleet.domain.adapters import Limits
-from fleet.domain.policies import Advice, Policy, Situation, register
+from fleet.domain.policies import Advice, Policy, Situation
 from fleet.domain.reasons import Reason
 from fleet.errors import UsageError
 from fleet.simulation import Kind, Place, engine, run
@@ -20,7 +23,12 @@ def toy(situation: Situation) -> Advice:
     return Advice(sum(one.pending + one.running for one in work), Reason("toy", "one for each"))
 
 
-register(Policy("toy", toy))
+@pytest.fixture(autouse=True, scope="module")
+def toy_policy() -> Iterator[None]:
+    """Let there be a policy `toy`, for as long as this module's tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(policies._POLICIES, "toy", Policy("toy", toy))
+        yield
 
 
 def test_one_worker_with_constant_times_waits_as_queueing_theory_says() -> None:
