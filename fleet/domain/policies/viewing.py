@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from fleet.domain.demand import Offered, PoolOffer, Work
@@ -65,12 +66,23 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
         last_scale_up_at=snapshot.last_scale_up_at,
         last_scale_down_at=snapshot.last_scale_down_at,
         slots=sum(worker.slots for worker in workers) / len(workers) if workers else snapshot.slots,
+        boot_seconds=_boot_seconds(supply),
         crews=_crews(snapshot, supply, own.offers),
         offered=snapshot.offered,
         offers=tuple(counted.offers),
         unserved=tuple(counted.unserved),
         elsewhere=tuple(counted.elsewhere),
     )
+
+
+def _boot_seconds(supply: Supply) -> float:
+    """Return the median time from a group's order to its first worker; of a worker that was replaced it says more."""
+    spans = [
+        (min(worker.started_at for worker in supply.members[group.group_id]) - group.created_at).total_seconds()
+        for group in supply.groups
+        if supply.members[group.group_id]
+    ]
+    return max(0.0, median(spans)) if spans else 0.0
 
 
 # Who takes what
