@@ -221,3 +221,20 @@ def test_spare_capacity_is_added_once(name: str, data: st.DataObject) -> None:
     assert plan.desired == plan.supply == with_spare(plan.advised, spare)
     if not tasks:
         assert plan.supply == with_spare(0, spare)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [("waterfall", {"tiers": "a:1, b"}), ("fixed_elastic", {"primary": "a", "primary_limit": 1, "secondary": "b"})],
+)
+def test_spare_workers_of_tiers_find_their_places(name: str, own: Mapping[str, Any]) -> None:
+    """Spare capacity is started where the tiers have places for it, and a second pass does nothing."""
+    world = replace(
+        a_snapshot(PoolSettings(name, {**own, "spare": 2}, version=1)),
+        adapters=(AdapterState("a"), AdapterState("b")),
+        work=(Work("default", "t", {}, pending=15),),
+        pools=(PoolOffer("default", 0, (Offered(frozenset({"t"})),)),),
+    )
+    plan = decide(world)
+    assert [(one.adapter_id, one.size) for one in plan.starts] == [("a", 1), ("b", 3)]
+    assert decide(after(world, plan)).is_empty
