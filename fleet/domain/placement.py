@@ -6,50 +6,65 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleet.domain.adapters import AdapterStatus, Limits
-from fleet.domain.lanes import satisfies
+from fleet.domain.adapters import AdapterStatus
+from fleet.domain.lanes import capability_key, satisfies
+from fleet.domain.places import AdapterState, Place
 from fleet.domain.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterState:
-    """What a pass needs to know of an adapter before it orders from it.
+class StartGroup:
+    """Start a group of `size` workers through `adapter_id`.
 
     Attributes:
-        adapter_id: its id.
-        limits: what it can take.
-        groups: groups of any pool that it carries now.
-        resizes: whether a group there may have any size; else it gets whole groups.
-        priority: who is asked first: the higher.
-        status: whether anything may be ordered from it.
-        reason: why not.
-        backoff_until: before this time nothing is ordered, after orders or launches that failed, or for want of room.
-        consecutive_failures: what has failed since something succeeded.
+        adapter_id: who starts it.
+        size: how many workers.
+        capabilities: what they must offer beyond what the pool's template and the place give by themselves.
     """
 
     adapter_id: str
-    limits: Limits = field(default_factory=Limits)
-    groups: int = 0
-    resizes: bool = True
-    priority: int = 0
-    status: AdapterStatus = AdapterStatus.ACTIVE
-    reason: str | None = None
-    backoff_until: datetime | None = None
-    consecutive_failures: int = 0
-
-    @property
-    def room(self) -> int | None:
-        """How many more groups it can carry; None for any number."""
-        most = self.limits.max_worker_groups
-        return None if most is None else max(0, most - self.groups)
+    size: int
+    capabilities: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class StartGroup:
-    """Start a group of `size` workers through `adapter_id`."""
+class Wish:
+    """What a policy advised of the places.
 
-    adapter_id: str
-    size: int
+    Attributes:
+        adapters: the only adapters that may be asked, in their order, each with how many of the pool's workers it may
+            carry at most; None leaves it to capability and priority.
+        carried: how many of the pool's workers each carries now.
+        requires: what new workers must offer: one entry for each of the first, the last one for all further ones.
+        last_offers: what workers are taken to offer of places that do not say.
+    """
+
+    adapters: Mapping[str, int | None] | None = None
+    carried: Mapping[str, int] = field(default_factory=dict)
+    requires: Sequence[Mapping[str, float]] = ()
+    last_offers: Sequence[Mapping[str, float]] = ()
+
+    def share(self, adapter_id: str) -> int | None:
+        """Return how many more workers an adapter may carry; None for any number."""
+        cap = None if self.adapters is None else self.adapters[adapter_id]
+        return None if cap is None else max(0, cap - self.carried.get(adapter_id, 0))
+
+    def needs(self, number: int) -> list[tuple[Mapping[str, float], int]]:
+        """Return what so many new workers must offer, and how many of them, in order; nothing where nothing is said."""
+        if not self.requires:
+            return [({}, number)]
+        counted: dict[str, tuple[Mapping[str, float], int]] = {}
+        for requires in self.requires[:number]:
+            key = capability_key(requires)
+            counted[key] = requires, counted.get(key, (requires, 0))[1] + 1
+        if number > len(self.requires):
+            last = self.requires[-1]
+            key = capability_key(last)
+            counted[key] = last, counted[key][1] + number - len(self.requires)
+        return list(counted.values())
+
+
+NO_WISH = Wish()
 
 
 def placed(
@@ -59,18 +74,22 @@ def placed(
     wanted: Sequence[Mapping[str, float]],
     now: datetime,
     offered: Mapping[str, float] | None = None,
+    wish: Wish = NO_WISH,
 ) -> tuple[tuple[StartGroup, ...], list[Reason]]:
-    """Distribute missing workers over adapters: the capable first, then by priority; who has no room is passed over.
+    """Distribute missing workers over adapters, each as far as it has room.
 
-    An adapter that cannot shrink a group gets whole groups, rounded up.
+    Adapters are asked in the order of the wish; without one the capable first, then by priority. Who cannot give what
+    the wish requires gets none of those workers. An adapter that cannot shrink a group gets whole groups, rounded up,
+    but not beyond its share.
 
     Args:
         missing: workers wanted and not there.
         most: launches of one pass at most; a whole group is not cut.
         adapters: those that may be ordered from.
-        wanted: what tasks require that nobody serves now.
+        wanted: what tasks require that nobody serves now; who serves it comes first where the wish requires nothing.
         now: the time.
         offered: what the pool's workers offer wherever they are started; it prevails over what a place offers.
+        wish: what the policy advised of the places.
 
     Returns:
         What to start, and why there is less of it than is missing.
@@ -78,23 +97,59 @@ def placed(
     if missing <= 0:
         return (), []
     reasons: list[Reason] = []
-    able = [adapter for adapter in adapters if _may_start(adapter, now, reasons)]
-    able.sort(key=lambda adapter: (-_served(adapter, wanted, offered or {}), -adapter.priority, adapter.adapter_id))
-    left = min(missing, most)
-    if left < missing:
-        text = f"{left} of {missing} launches now: that many in one pass at most"
+    places = [
+        Place(adapter, offered or {}, wish.share(adapter.adapter_id), wish.last_offers)
+        for adapter in adapters
+        if wish.adapters is None or adapter.adapter_id in wish.adapters
+    ]
+    able = [place for place in places if _may_start(place.adapter, now, reasons)]
+    able.sort(key=lambda place: _turn(place.adapter, wanted, offered or {}, wish))
+    number = min(missing, most)
+    if number < missing:
+        text = f"{number} of {missing} launches now: that many in one pass at most"
         reasons.append(Reason("launches_per_cycle", text))
-    starts: list[StartGroup] = []
-    for adapter in able:
-        if left <= 0:
-            break
-        sizes = _sizes(adapter, left)
-        starts += [StartGroup(adapter.adapter_id, size) for size in sizes]
-        left -= sum(sizes)
-    if left > 0:
-        text = f"{left} workers find no adapter with room" if adapters else "there is no adapter"
-        reasons.append(Reason("no_room" if adapters else "no_adapter", text))
-    return _needed(starts, min(missing, most)), reasons
+    needs, left = wish.needs(number), 0
+    for requires, wanted_now in needs:
+        if places and not any(place.can_give(requires) for place in places):
+            text = f"no adapter can start workers that offer {_in_words(requires)}"
+            reasons.append(Reason("no_capable_adapter", text))
+            continue
+        left += _ordered(able, requires, wanted_now)
+    if left:
+        reasons.append(_no_room(left, places, adapters))
+    starts = tuple(StartGroup(*launch) for place in able for launch in place.launches())
+    return _needed(starts, number) if len(needs) == 1 else starts, reasons
+
+
+def _turn(
+    adapter: AdapterState, wanted: Sequence[Mapping[str, float]], offered: Mapping[str, float], wish: Wish
+) -> tuple[int, int, str]:
+    if wish.adapters is not None:
+        return list(wish.adapters).index(adapter.adapter_id), 0, ""
+    served = 0 if wish.requires else _served(adapter, wanted, offered)
+    return -served, -adapter.priority, adapter.adapter_id
+
+
+def _ordered(places: Sequence[Place], requires: Mapping[str, float], number: int) -> int:
+    """Order workers that offer what is required; return how many find no place."""
+    for place in places:
+        number -= place.absorb(requires, number)
+    for place in places:
+        if number > 0 and place.can_give(requires):
+            number -= place.order(requires, number)
+    return number
+
+
+def _no_room(left: int, places: Sequence[Place], adapters: Sequence[AdapterState]) -> Reason:
+    if not adapters:
+        return Reason("no_adapter", "there is no adapter")
+    if not places:
+        return Reason("no_adapter", "none of the adapters that the policy names is there")
+    return Reason("no_room", f"{left} workers find no adapter with room")
+
+
+def _in_words(requires: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}={quantity:g}" for name, quantity in sorted(requires.items()))
 
 
 def _needed(starts: Sequence[StartGroup], wanted: int) -> tuple[StartGroup, ...]:
@@ -133,11 +188,4 @@ def _served(adapter: AdapterState, wanted: Sequence[Mapping[str, float]], offere
     return sum(satisfies(offer, requires) for requires in wanted)
 
 
-def _sizes(adapter: AdapterState, missing: int) -> list[int]:
-    """Return the sizes of the groups to start at one adapter."""
-    largest, room = adapter.limits.workers_per_group, adapter.room
-    if largest is None:
-        return [missing]
-    whole, rest = divmod(missing, largest)
-    sizes = [largest] * whole + ([rest if adapter.resizes else largest] if rest else [])
-    return sizes if room is None else sizes[:room]
+__all__ = ["AdapterState", "StartGroup", "Wish", "placed"]

@@ -1,11 +1,15 @@
-"""Who goes when there are more workers than desired: launches first, then the idle, then the busy. Pure."""
+"""Who goes when there are more workers than desired: launches first, then the idle, then the busy. Pure.
+
+Within each of these, workers of adapters that the policy does not name go before those of the adapter that it names
+last, and so on; then the idle go who have been idle longest, and else those who came last.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from fleet.domain.group import BOOTING, GroupRecord
 from fleet.domain.lanes import Lane
@@ -68,6 +72,7 @@ class _Unit:
     workers: tuple[PoolWorker, ...]
     size: int
     group_id: str | None
+    adapter_id: str | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -77,8 +82,23 @@ class _Unit:
     def started_at(self) -> datetime:
         return max(worker.started_at for worker in self.workers)
 
+    @property
+    def idle_since(self) -> datetime:
+        """Since when all of it is idle, as far as that is known; else later than all times that are."""
+        return max((worker.idle_since or _UNKNOWN for worker in self.workers), default=_UNKNOWN)
 
-def shrunk(supply: Supply, surplus: int, wanted: Sequence[Lane], *, everybody: bool) -> Shrink:
+
+_UNKNOWN = datetime.max.replace(tzinfo=UTC)
+
+
+def shrunk(
+    supply: Supply,
+    surplus: int,
+    wanted: Sequence[Lane],
+    *,
+    everybody: bool,
+    adapters: Iterable[str] | None = None,
+) -> Shrink:
     """Take `surplus` away: first launches that have not come up, then idle workers, then busy ones.
 
     Args:
@@ -86,13 +106,15 @@ def shrunk(supply: Supply, surplus: int, wanted: Sequence[Lane], *, everybody: b
         surplus: how many more there are than desired.
         wanted: lanes in which tasks wait: who alone serves one goes after all others.
         everybody: nobody is desired: those in quarantine go as well.
+        adapters: adapters in the order in which they are to keep their workers; None where that does not matter.
 
     Returns:
         What to do. A group that comes and goes whole goes only if all of it is surplus.
     """
     sizes = {group.group_id: supply.size(group) for group in supply.groups}
-    left = _withdraw_launches(supply, sizes, max(0, surplus))
-    chosen = _chosen(supply, sizes, left, wanted)
+    last = _Last(adapters)
+    left = _withdraw_launches(supply, sizes, max(0, surplus), last)
+    chosen = _chosen(supply, sizes, left, wanted, last)
     drains = [_drain(worker) for unit in chosen for worker in unit.workers]
     if everybody:
         drains += map(_drain, supply.quarantined)
@@ -100,6 +122,29 @@ def shrunk(supply: Supply, surplus: int, wanted: Sequence[Lane], *, everybody: b
     for group in supply.groups:
         _lower(shrink, group, sizes[group.group_id] + (0 if everybody else supply.held(group)))
     return shrink
+
+
+def left_of(supply: Supply, number: int, wanted: Sequence[Lane]) -> Supply:
+    """Return the supply without `number` workers, those that would go first."""
+    shrink = shrunk(supply, number, wanted, everybody=False)
+    gone = {(drain.worker_id, drain.incarnation) for drain in shrink.drains}
+    sizes = {resize.group_id: resize.after for resize in shrink.resizes}
+    cancelled = {cancel.group_id for cancel in shrink.cancels}
+
+    def stay(workers: Iterable[PoolWorker]) -> list[PoolWorker]:
+        return [worker for worker in workers if (worker.worker_id, worker.incarnation) not in gone]
+
+    return Supply(
+        [
+            replace(group, target_size=sizes.get(group.group_id, group.target_size))
+            for group in supply.groups
+            if group.group_id not in cancelled
+        ],
+        {group_id: stay(members) for group_id, members in supply.members.items() if group_id not in cancelled},
+        stay(supply.loose),
+        supply.quarantined,
+        supply.whole,
+    )
 
 
 def _lower(shrink: Shrink, group: GroupRecord, after: int) -> None:
@@ -112,9 +157,23 @@ def _lower(shrink: Shrink, group: GroupRecord, after: int) -> None:
         shrink.resizes.append(ResizeGroup(group.group_id, before, after))
 
 
-def _withdraw_launches(supply: Supply, sizes: dict[str, int], surplus: int) -> int:
+class _Last:
+    """How late workers of an adapter go."""
+
+    def __init__(self, adapters: Iterable[str] | None) -> None:
+        self._places = None if adapters is None else {name: -place for place, name in enumerate(adapters)}
+
+    def of(self, adapter_id: str | None) -> float:
+        """Return 0 for the first adapter, less for later ones, least for those that are not named."""
+        if self._places is None:
+            return 0
+        return float("-inf") if adapter_id is None else self._places.get(adapter_id, float("-inf"))
+
+
+def _withdraw_launches(supply: Supply, sizes: dict[str, int], surplus: int, last: _Last) -> int:
     """Lower `sizes` by workers that have not come up, newest groups first; return what surplus is left."""
-    for group in sorted(supply.groups, key=_created, reverse=True):
+    newest = sorted(supply.groups, key=_created, reverse=True)
+    for group in sorted(newest, key=lambda group: last.of(group.adapter_id)):
         here = len(supply.members[group.group_id])
         missing = sizes[group.group_id] - here
         take = min(surplus, missing)
@@ -125,15 +184,16 @@ def _withdraw_launches(supply: Supply, sizes: dict[str, int], surplus: int) -> i
     return surplus
 
 
-def _chosen(supply: Supply, sizes: dict[str, int], surplus: int, wanted: Sequence[Lane]) -> list[_Unit]:
-    """Lower `sizes` by those who go: idle ones first, and of those the ones that came last (coldest caches).
+def _chosen(supply: Supply, sizes: dict[str, int], surplus: int, wanted: Sequence[Lane], last: _Last) -> list[_Unit]:
+    """Lower `sizes` by those who go: idle ones first, and of those the ones that have been idle longest.
 
-    Whoever alone serves a lane in which tasks wait goes after all others.
+    Who has just ended a task may be between two of them. Of those of whom it is unknown the ones that came last go
+    first: their caches are the coldest. Whoever alone serves a lane in which tasks wait goes after all others.
     """
     if surplus <= 0:
         return []
     candidates = sorted(_units(supply, sizes), key=_started, reverse=True)
-    candidates.sort(key=_unit_is_busy)
+    candidates.sort(key=lambda unit: (unit.is_busy, last.of(unit.adapter_id), unit.idle_since))
     chosen = []
     for unit in _spare_first(candidates, wanted):
         if unit.size <= surplus:
@@ -145,12 +205,17 @@ def _chosen(supply: Supply, sizes: dict[str, int], surplus: int, wanted: Sequenc
 
 
 def _units(supply: Supply, sizes: dict[str, int]) -> list[_Unit]:
+    places = {group.group_id: group.adapter_id for group in supply.groups}
     whole = [
-        _Unit(tuple(members), sizes[group_id], group_id)
+        _Unit(tuple(members), sizes[group_id], group_id, places[group_id])
         for group_id, members in supply.members.items()
         if group_id in supply.whole and members
     ]
-    single = [_Unit((one,), 1, one.group_id) for one in supply.workers if one.group_id not in supply.whole]
+    single = [
+        _Unit((one,), 1, one.group_id, places.get(one.group_id or "", one.adapter_id))
+        for one in supply.workers
+        if one.group_id not in supply.whole
+    ]
     return [*whole, *single]
 
 
@@ -178,10 +243,6 @@ def _spare_first(candidates: Sequence[_Unit], wanted: Sequence[Lane]) -> list[_U
 
 def _is_busy(worker: PoolWorker) -> bool:
     return worker.current_task_id is not None
-
-
-def _unit_is_busy(unit: _Unit) -> bool:
-    return unit.is_busy
 
 
 def _started(unit: _Unit) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,16 @@ class Supply:
     def total(self) -> int:
         """How many workers there are, or will be."""
         return sum(self.size(group) for group in self.groups) + len(self.loose)
+
+    @property
+    def carried(self) -> dict[str, int]:
+        """How many of them each adapter carries, by its id."""
+        sizes: Counter[str] = Counter()
+        for group in self.groups:
+            if group.adapter_id is not None:
+                sizes[group.adapter_id] += self.size(group)
+        sizes.update(worker.adapter_id for worker in self.loose if worker.adapter_id is not None)
+        return dict(sizes)
 
 
 def _stopping(snapshot: Snapshot) -> set[str]:

@@ -274,7 +274,7 @@ class Fleet:
         return group
 
     def settle(self, size: int) -> None:
-        """Let so many workers be here from the start, where there is room for them; raise UsageError if there is not."""
+        """Let so many workers be here from the start; raise UsageError where there is no room for them."""
         starts, _ = placed(size, size, [yard.state() for yard in self.yards], (), self.moment())
         if sum(start.size for start in starts) < size:
             raise UsageError(f"{size} workers at the start find no adapter with room")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from fleet.domain.demand import Work
 from fleet.domain.policies.advice import Advice
 from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
-from fleet.domain.policies.staffing import Staffing, number_for, slots_of, staffed
+from fleet.domain.policies.staffing import Staffing, can_do, number_for, slots_of, staffed
 from fleet.domain.reasons import Reason
 
 DRAIN_TIME, FIRST_WORKERS = "drain_time", "first_workers"
@@ -27,28 +30,79 @@ SETTINGS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Tasks of one kind that should be executed at a time.
+
+    Attributes:
+        least, most: in any case, and at most.
+        flow: for what arrives.
+        held_up: places that running tasks hold while what waits should be done.
+        pile: for what waits to be done in the drain time.
+    """
+
+    least: float
+    most: float
+    flow: float
+    held_up: float
+    pile: float
+
+    def places(self, share: float) -> float:
+        """Return how many, if `share` of the pile is left to those who are yet to come."""
+        wanted = self.flow + self.held_up + self.pile * share if self.pile else self.flow
+        return min(max(wanted, self.least), self.most)
+
+
 def advise(situation: Situation) -> Advice:
     """Return the number of workers that the flow of work keeps busy, and that do what waits within `drain_time`.
 
     Never more than there are tasks to execute at a time (or than the flow of fast ones keeps busy), never fewer than
-    what runs takes.
+    what runs takes. Where workers take long to come, those who are here do some of what waits meanwhile: for that
+    nobody is started.
     """
-    staffing = staffed(situation, [_load(situation, work) / slots_of(situation, work) for work in situation.demand])
-    number = number_for(situation, staffing)
-    return Advice(number, Reason(_code(situation, number), _why(situation, staffing)), requires=staffing.requires)
+    slots = [slots_of(situation, work) for work in situation.demand]
+    loads = [_load(situation, work) for work in situation.demand]
+
+    def staffing(share: float) -> Staffing:
+        return staffed(situation, [load.places(share) / each for load, each in zip(loads, slots, strict=True)])
+
+    full = staffing(1.0)
+    number = number_for(situation, full)
+    if number > situation.supply:
+        left = staffing(_left(situation, [(load.flow + load.held_up, load.pile) for load in loads], slots))
+        number = max(situation.supply, number_for(situation, left))
+    return Advice(number, Reason(_code(situation, number), _why(situation, full)), requires=full.requires)
 
 
-def _load(situation: Situation, work: Work) -> float:
-    """Return how many tasks of this kind should be executed at a time."""
+def _load(situation: Situation, work: Work) -> _Load:
     time = situation.settings[DRAIN_TIME]
     seconds = seconds_of(work)
     flow, busy = _flow(situation, work, seconds)
-    held_up = work.running * min(seconds / 2, time) / time
     pile = work.pending * seconds / time
     if work.seconds is None:
         pile = max(pile, min(work.pending, situation.settings[FIRST_WORKERS]))
-    wanted = max(flow + pile + held_up if work.pending else flow, busy, work.running)
-    return min(wanted, max(work.pending + work.running, flow, busy))
+    return _Load(
+        least=max(busy, work.running),
+        most=max(work.pending + work.running, flow, busy),
+        flow=flow,
+        held_up=work.running * min(seconds / 2, time) / time,
+        pile=pile,
+    )
+
+
+def _left(situation: Situation, loads: Sequence[tuple[float, float]], slots: Sequence[float]) -> float:
+    """Return what share of the pile is left when those who are ordered now are here.
+
+    Workers whom the flow leaves free work at it until then, as far as all of them can do all of it.
+    """
+    here = [crew for crew in situation.crews if crew.here]
+    if not here or not all(can_do(crew, work) for crew in here for work in situation.demand):
+        return 1.0
+    pile = sum(load / each for (_, load), each in zip(loads, slots, strict=True))
+    taken = sum(load / each for (load, _), each in zip(loads, slots, strict=True))
+    free = max(0.0, sum(crew.here for crew in here) - taken)
+    done = free * situation.boot_seconds / situation.settings[DRAIN_TIME]
+    return max(0.0, 1 - done / pile) if pile else 1.0
 
 
 def seconds_of(work: Work) -> float:

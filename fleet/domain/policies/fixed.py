@@ -11,6 +11,7 @@ from fleet.domain.policies.situation import Situation
 from fleet.domain.reasons import Reason
 from fleet.errors import UsageError
 
+NAME = "fixed"
 SETTING = "target_workers"
 MOST_WORKERS = 100_000
 SETTINGS = (Setting(SETTING, Kind.INTEGER, None, "how many workers there should be", 0, MOST_WORKERS, required=True),)

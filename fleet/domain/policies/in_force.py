@@ -7,14 +7,17 @@ from difflib import get_close_matches
 from typing import Any
 
 from fleet.domain import allocation, clamps
-from fleet.domain.policies import policy
+from fleet.domain.policies import fixed, policy
 from fleet.domain.policies.setting import Setting
 from fleet.errors import UsageError
 
 
 def table(name: str) -> Mapping[str, Setting]:
-    """Return the settings that a pool of this policy has, by name: the policy's own, clamps, allocation."""
-    return {each.name: each for each in (*policy(name).settings, *clamps.SETTINGS, *allocation.SETTINGS)}
+    """Return the settings that a pool of this policy has, by name: clamps, allocation, and the policy's own.
+
+    A policy may have one of a clamp under the same name, with a default of its own.
+    """
+    return {each.name: each for each in (*clamps.SETTINGS, *allocation.SETTINGS, *policy(name).settings)}
 
 
 def read_given(name: str, given: Mapping[str, object], stored: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
@@ -53,3 +56,13 @@ def in_force(name: str, stored: Mapping[str, Any]) -> Mapping[str, Any]:
     if check is not None:
         check(complete)
     return complete
+
+
+def of_pool(pool: str, name: str, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return all settings of a pool that has this policy, like `in_force`; errors name the pool, and what to do."""
+    if name == fixed.NAME and fixed.target(stored) is None:
+        raise UsageError(f"pool {pool}: {fixed.unreadable(stored)}")
+    try:
+        return in_force(name, stored)
+    except UsageError as error:
+        raise UsageError(f"pool {pool}: its setting {error}") from None

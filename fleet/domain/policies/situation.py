@@ -52,6 +52,8 @@ class Situation:
         advices: what earlier passes advised, oldest first.
         last_cycle_at, last_scale_up_at, last_scale_down_at: of earlier passes.
         slots: tasks that one worker executes at a time: the mean of those here, else what the template says.
+        boot_seconds: how long it takes from an order to a worker: the median of the groups that are here, 0 where
+            there is none.
         crews: the supply by what it takes; what is missing in it takes whatever the pool can serve.
         offered: what the pool's workers offer by its template, wherever they are started.
         offers: what workers of this pool take: those here, and new ones.
@@ -76,6 +78,7 @@ class Situation:
     last_scale_up_at: datetime | None = None
     last_scale_down_at: datetime | None = None
     slots: float = 1.0
+    boot_seconds: float = 0.0
     crews: tuple[Crew, ...] = ()
     offered: Mapping[str, float] = field(default_factory=dict)
     offers: tuple[Offered, ...] = ()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from fleet.domain.demand import Offered, PoolOffer, Work
 from fleet.domain.lanes import satisfies
-from fleet.domain.policies import fixed
-from fleet.domain.policies.in_force import in_force
+from fleet.domain.policies.in_force import of_pool
 from fleet.domain.policies.situation import Crew, Situation
 from fleet.domain.snapshot import PoolWorker, Snapshot
 from fleet.domain.supply import Supply
-from fleet.errors import UsageError
 
 UNTOLD = Work("", "", pending=1)
 """The demand of a pool that never had a worker, whatever its queues hold: one worker, which will tell what it takes."""
@@ -52,13 +51,13 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
     return Situation(
         now=snapshot.now,
         pool=snapshot.pool,
-        settings=_complete(snapshot),
+        settings=of_pool(snapshot.pool, settings.policy, settings.settings),
         supply=supply.total,
         workers=workers,
         demand=tuple(counted.demand),
         is_untold=not own.offers,
         adapters=snapshot.adapters,
-        sizes=_sizes(supply),
+        sizes=supply.carried,
         min_workers=settings.min_workers,
         max_workers=settings.max_workers,
         pace_window=snapshot.pace_window,
@@ -67,6 +66,7 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
         last_scale_up_at=snapshot.last_scale_up_at,
         last_scale_down_at=snapshot.last_scale_down_at,
         slots=sum(worker.slots for worker in workers) / len(workers) if workers else snapshot.slots,
+        boot_seconds=_boot_seconds(supply),
         crews=_crews(snapshot, supply, own.offers),
         offered=snapshot.offered,
         offers=tuple(counted.offers),
@@ -75,22 +75,14 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
     )
 
 
-def _complete(snapshot: Snapshot) -> Mapping[str, Any]:
-    stored = snapshot.settings.settings
-    if snapshot.settings.policy == "fixed" and fixed.target(stored) is None:
-        raise UsageError(f"pool {snapshot.pool}: {fixed.unreadable(stored)}")
-    try:
-        return in_force(snapshot.settings.policy, stored)
-    except UsageError as error:
-        raise UsageError(f"pool {snapshot.pool}: its setting {error}") from None
-
-
-def _sizes(supply: Supply) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for group in supply.groups:
-        if group.adapter_id is not None:
-            sizes[group.adapter_id] = sizes.get(group.adapter_id, 0) + supply.size(group)
-    return sizes
+def _boot_seconds(supply: Supply) -> float:
+    """Return the median time from a group's order to its first worker; of a worker that was replaced it says more."""
+    spans = [
+        (min(worker.started_at for worker in supply.members[group.group_id]) - group.created_at).total_seconds()
+        for group in supply.groups
+        if supply.members[group.group_id]
+    ]
+    return max(0.0, median(spans)) if spans else 0.0
 
 
 # Who takes what

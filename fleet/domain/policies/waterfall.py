@@ -40,11 +40,14 @@ def advise_over(situation: Situation, order: Sequence[Tier], name: str) -> Advic
     most = tiers.ceiling(situation, order)
     bounds = [bound for bound in (most, situation.max_workers) if bound is not None]
     band = ratio.banded(replace(situation, max_workers=min(bounds, default=None)))
-    number = band.workers if most is None else min(band.workers, most)
-    shares = tiers.poured(situation, number, order)
+    # Work that only a later tier brings workers for is not left to those that the first could take instead.
+    kept = tiers.needed(situation, order, situation.settings[ratio.UPPER])
+    wanted = max(band.workers, sum(kept)) if any(kept[1:]) else band.workers
+    number = wanted if most is None else min(wanted, most)
+    shares = tiers.poured(situation, min([number, *bounds]), order, kept)
     text = f"{name}: {band.text}; {tiers.in_words(shares)}"
-    if number < band.workers:
-        text += f": {band.workers} wanted, and that is all that the tiers may have"
+    if number < wanted:
+        text += f": {wanted} wanted, and that is all that the tiers may have"
     away = tiers.missing(situation, order)
     if away:
         text += f"; no adapter {', '.join(away)} is there"

@@ -1,0 +1,47 @@
+"""Spare capacity: workers beyond what the work needs, as a number or as a share. Pure."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor
+
+from fleet.errors import UsageError
+
+MOST = 100_000
+MOST_SHARE = 1_000
+"""Percent."""
+
+_FORM = f"give a whole number of workers from 0 to {MOST}, or a share of them such as 10%, up to {MOST_SHARE}%"
+
+
+def read_spare(given: object) -> int | str:
+    """Return a number of workers, or a share such as `10%`; raise UsageError for anything else."""
+    text = str(given).strip() if isinstance(given, (str, int, float)) and not isinstance(given, bool) else ""
+    try:
+        number = Fraction(text.removesuffix("%").strip()) if "/" not in text and len(text) < 20 else Fraction(-1)
+    except ValueError:
+        number = Fraction(-1)
+    if text.endswith("%") and 0 <= number <= MOST_SHARE:
+        return f"{float(number):g}%"
+    if not text.endswith("%") and 0 <= number <= MOST and number.denominator == 1:
+        return int(number)
+    raise UsageError(f"spare {given!r:.60}: {_FORM}")
+
+
+def with_spare(needed: int, spare: int | str) -> int:
+    """Return how many workers there should be where the work needs `needed`; a share is rounded up."""
+    if isinstance(spare, int):
+        return needed + spare
+    return needed + ceil(needed * _share(spare))
+
+
+def without_spare(supply: int, spare: int | str) -> int:
+    """Return how many of `supply` are there for the work: the largest number that, with its spare, is no more."""
+    if isinstance(spare, int):
+        return max(0, supply - spare)
+    needed = floor(supply / (1 + _share(spare)))
+    return needed + 1 if with_spare(needed + 1, spare) <= supply else needed
+
+
+def _share(spare: str) -> Fraction:
+    return Fraction(spare.removesuffix("%")) / 100
