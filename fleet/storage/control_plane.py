@@ -9,11 +9,12 @@ from typing import Any
 from fleet.domain.adapters import Tenure
 from fleet.domain.decision import Decision
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
+from fleet.domain.history import History
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import commands, decisions, groups, maintenance, minutes, observing, passes
+from fleet.storage import commands, decisions, groups, maintenance, minutes, observing, passes, past
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
@@ -84,6 +85,10 @@ class SqlControlPlane:
     def decision(self, decision_id: int) -> Decision | None:
         """Return one decision."""
         return self._database.read(lambda transaction: decisions.get(transaction, decision_id))
+
+    def history(self, since: datetime) -> History:
+        """Return what came to the queue since then."""
+        return self._database.read(lambda transaction: past.history(transaction, since))
 
     def take_commands(
         self,
