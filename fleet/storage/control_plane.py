@@ -9,11 +9,12 @@ from typing import Any
 from fleet.domain.adapters import Tenure
 from fleet.domain.decision import Decision
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
+from fleet.domain.history import History
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import carrying_out, commands, decisions, groups, maintenance, minutes, observing, passes
+from fleet.storage import carrying_out, commands, decisions, groups, maintenance, minutes, observing, passes, past
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
@@ -104,6 +105,10 @@ class SqlControlPlane:
             ),
             durable=True,
         )
+
+    def history(self, since: datetime) -> History:
+        """Return what came to the queue since then."""
+        return self._database.read(lambda transaction: past.history(transaction, since))
 
     def take_commands(
         self,

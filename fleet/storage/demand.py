@@ -176,7 +176,7 @@ def _add_seconds(transaction: Transaction, works: dict[int, Work]) -> None:
 
 def _add_arrivals(transaction: Transaction, works: dict[int, Work], pace: Pace) -> None:
     """Count tasks by their ids from the first one that is young enough on; lanes share by the newest of them."""
-    first, last = _first_since(transaction, pace.since)
+    first, last = first_since(transaction, pace.since)
     number = last - first + 1
     if number <= 0:
         return
@@ -189,7 +189,7 @@ def _add_arrivals(transaction: Transaction, works: dict[int, Work], pace: Pace) 
             works[lane_id] = replace(works[lane_id], arrivals=round(count * scale))
 
 
-def _first_since(transaction: Transaction, since: datetime) -> tuple[int, int]:
+def first_since(transaction: Transaction, since: datetime) -> tuple[int, int]:
     """Return (first, last) id of tasks that were enqueued since then; first is above last where there are none.
 
     Ids rise with time, nearly: what commits out of turn is off by moments. By halving, each step one look by key.

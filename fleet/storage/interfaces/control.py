@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fleet.domain.adapters import Tenure
 from fleet.domain.decision import Decision
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
+from fleet.domain.history import History
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
@@ -192,6 +193,13 @@ class ControlPlane(Protocol):
 
         Raises:
             ConflictError: the lease is another's, or a worker is busy by now.
+        """
+
+    def history(self, since: datetime) -> History:
+        """Return what came to the queue since then, and how long it waited and took, of all pools.
+
+        Each task by itself, or, where there are very many, those of each minute together. Of a time whose rows were
+        deleted statistics tell what was finished.
         """
 
     # commands
