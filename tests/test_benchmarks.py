@@ -43,9 +43,12 @@ CHECKS = {
     "commands": 2,
     "growth": 0,
     "layers": 0,
+    "policies": 17,
+    "varied": 0,
+    "simulation": 1,
 }
 """How many figures of goals each measure has when there are no peers."""
-FIGURES = ("latency", "heartbeats")
+FIGURES = ("latency", "heartbeats", "varied")
 """Measures with figures that no goal is about; others have some for more workers than a short run has."""
 VERDICT = re.compile(
     r"^goal (\d): (.+): (-?[\d.,]+)(?: ?\S+)? \([<>]= [\d.,]+(?: ?\S+)?\): (met|NOT MET)$", re.MULTILINE

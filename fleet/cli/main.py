@@ -22,6 +22,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "handlers": ("handlers",),
     "registry": ("workers", "groups", "status"),
     "control": ("adapters", "adapter", "group", "commands"),
+    "decisions": ("decisions",),
+    "explain": ("explain",),
     "workers": ("worker",),
     "quarantine": ("quarantine",),
     "upkeep": ("prune", "config"),

@@ -171,7 +171,12 @@ def _print_status(found: Status, database: str) -> None:
     for pool in found.pools:
         wants = "leaves the number of workers as it is" if pool.desired is None else f"wants {pool.desired}"
         slots = f" ({pool.slots} slots)" if pool.slots != pool.live else ""
-        print(f"pool     {pool.pool}: policy {pool.policy} {wants}, has {pool.live}{slots}")
+        apart = "".join(
+            f", {number} {name}"
+            for number, name in ((pool.launching, "launching"), (pool.draining, "draining"))
+            if number
+        )
+        print(f"pool     {pool.pool}: policy {pool.policy} {wants}, has {pool.live}{slots}{apart}")
     if found.handlers:
         print()
         print_table(

@@ -218,6 +218,7 @@ class TaskRecord:
     parent_id: int | None = None
     cancel_requested: bool = False
     avoid_worker: str | None = None
+    assigned_worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,29 +12,27 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fleet.domain.group import GroupRecord, GroupStatus
-from fleet.domain.policies import fixed
 from fleet.domain.task import SHELL_TASK, QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.ailments import degraded, unwell
 from fleet.monitoring.control import idle_adapters, unattended
-from fleet.monitoring.sight import Sight, can_take, desired
+from fleet.monitoring.outage import nobody_is_needed, nobody_works, refused, tasks_wait, unseen, why_nothing_runs
+from fleet.monitoring.sight import Sight, can_take
 from fleet.monitoring.workers import WorkerState
 from fleet.storage.interfaces import Pause
 
 LARGE_LOG = 256 << 20
 LARGE_FREE = 256 << 20
 
-NOBODY_ASKS = "no pool says how many there should be"
-
 
 def problems(sight: Sight) -> tuple[str, ...]:
     """Return what makes the fleet unhealthy, in words."""
     return (
-        *_nobody_works(sight),
+        *nobody_works(sight),
         *_unrescued(sight),
         *_lost_groups(sight),
         *_launchless(sight),
-        *_unreadable(sight),
+        *refused(sight),
         *unattended(sight),
         *unwell(sight),
     )
@@ -43,7 +41,8 @@ def problems(sight: Sight) -> tuple[str, ...]:
 def notes(sight: Sight) -> tuple[str, ...]:
     """Return what is worth knowing and not wrong."""
     return (
-        *_zero_on_purpose(sight),
+        *nobody_is_needed(sight),
+        *unseen(sight),
         *_unoffered(sight),
         *_late(sight),
         *degraded(sight),
@@ -57,21 +56,13 @@ def notes(sight: Sight) -> tuple[str, ...]:
     )
 
 
-def _unreadable(sight: Sight) -> tuple[str, ...]:
-    return tuple(
-        f"pool {name}: {fixed.unreadable(settings.settings)}"
-        for name, settings in sorted(sight.pools.items(), key=lambda item: str(item[0]))
-        if settings.policy == "fixed" and fixed.target(settings.settings) is None
-    )
-
-
 def _paused(sight: Sight) -> tuple[str, ...]:
     waiting: Counter[str] = Counter()
     for counts in sight.counts:
         waiting[counts.queue] += counts.pending
     return tuple(
         f"queue {pause.queue} is paused{_until(pause)}"
-        + (f": {_tasks_wait(waiting[pause.queue])}" if waiting[pause.queue] else "")
+        + (f": {tasks_wait(waiting[pause.queue])}" if waiting[pause.queue] else "")
         for pause in sight.pauses
     )
 
@@ -108,39 +99,6 @@ def _large(sight: Sight) -> tuple[str, ...]:
             else []
         ),
     )
-
-
-def why_nothing_runs(sight: Sight) -> str | None:
-    """Return why a new task would wait for ever, None when a worker is live or a pool asks for some."""
-    if sight.claiming() or any(desired(settings) for settings in sight.pools.values()):
-        return None
-    return "every pool was scaled to 0" if sight.scaled_to_zero() else f"no worker is live and {NOBODY_ASKS}"
-
-
-def _nobody_works(sight: Sight) -> tuple[str, ...]:
-    waiting = sight.waiting()
-    if waiting == 0 or sight.live() or sight.scaled_to_zero():
-        return ()
-    return (f"{_tasks_wait(waiting)}, no worker is live{_why_nobody(sight)}",)
-
-
-def _why_nobody(sight: Sight) -> str:
-    late = sum(1 for worker in sight.workers if sight.state(worker) is WorkerState.LATE)
-    if late:
-        return f", but {late} {'is' if late == 1 else 'are'} late: their beats may wait for somebody's lock"
-    asked = sum(desired(settings) or 0 for settings in sight.pools.values())
-    return f", but the pools ask for {asked}: does the scaler run?" if asked else f" and {NOBODY_ASKS}"
-
-
-def _zero_on_purpose(sight: Sight) -> tuple[str, ...]:
-    waiting = sight.waiting()
-    if waiting == 0 or sight.live() or not sight.scaled_to_zero():
-        return ()
-    return (f"{_tasks_wait(waiting)}: nothing will run them while every pool is scaled to 0",)
-
-
-def _tasks_wait(number: int) -> str:
-    return "1 task waits" if number == 1 else f"{number} tasks wait"
 
 
 def _unrescued(sight: Sight) -> tuple[str, ...]:
@@ -201,7 +159,7 @@ def _unoffered(sight: Sight) -> tuple[str, ...]:
     if not workers:
         return ()
     return tuple(
-        f"{counts.task} in queue {counts.queue}: {_tasks_wait(counts.pending)} and no worker {_offers(counts, workers)}"
+        f"{counts.task} in queue {counts.queue}: {tasks_wait(counts.pending)} and no worker {_offers(counts, workers)}"
         for counts in sight.counts
         if counts.pending
         and not sight.is_paused(counts.queue)
@@ -218,7 +176,7 @@ def _offers(counts: QueueCounts, workers: Iterable[WorkerRecord]) -> str:
 def _launchless(sight: Sight) -> tuple[str, ...]:
     """Say which pools ask for workers and have none because their launches fail."""
     return tuple(
-        f"pool {pool} asks for {desired(sight.pools[pool])} workers and has none: {_why_failed(group)}"
+        f"pool {pool} asks for {sight.asked_for(pool)} workers and has none: {_why_failed(group)}"
         for pool, group in _failed(sight)
         if sight.has_nobody(pool)
     )
@@ -248,3 +206,6 @@ def _failed(sight: Sight) -> list[tuple[str, GroupRecord]]:
 def _why_failed(group: GroupRecord) -> str:
     lines = (group.error or "no reason is known").splitlines()
     return f"{lines[0] if lines else 'no reason is known'} (fleet groups)"
+
+
+__all__ = ["LARGE_FREE", "LARGE_LOG", "notes", "problems", "why_nothing_runs"]

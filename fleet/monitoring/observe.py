@@ -8,7 +8,7 @@ from dataclasses import replace
 from fleet.domain.group import ENDED_GROUPS, GroupRecord
 from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.worker import LIVE_STATUSES, WorkerFilter, WorkerRecord
-from fleet.monitoring.sight import Sight
+from fleet.monitoring.sight import LastPass, Sight
 from fleet.storage.interfaces import ProvenDead, Storage
 
 LIVE_ROWS = WorkerFilter(status=LIVE_STATUSES)
@@ -34,6 +34,7 @@ def observe_workers(
         ended: read ended workers too.
     """
     workers = storage.registry.list(ALL_ROWS if ended else LIVE_ROWS)
+    pools = storage.control.pools()
     return Sight(
         now=storage.now(),
         workers=_busy_now(storage, workers),
@@ -48,7 +49,8 @@ def observe_workers(
             if worker.status in LIVE_STATUSES and moving(worker.process)
         ),
         gap=storage.control.last_gap(),
-        pools={pool.pool: pool.settings for pool in storage.control.pools()},
+        pools={pool.pool: pool.settings for pool in pools},
+        passes={pool.pool: LastPass(pool.desired, pool.last_cycle_at) for pool in pools},
         quarantines=storage.health.quarantines(),
     )
 

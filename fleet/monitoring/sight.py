@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.domain.adapters import AdapterRecord
-from fleet.domain.group import ENDED_GROUPS, CommandRecord, GroupRecord, is_gone
+from fleet.domain.group import ENDED_GROUPS, CommandRecord, GroupRecord, GroupStatus, is_gone
 from fleet.domain.health import Health, assess
 from fleet.domain.lanes import Lane, Offer
 from fleet.domain.liveness import Gap
-from fleet.domain.policies import fixed
+from fleet.domain.policies import fixed, follows_work
 from fleet.domain.quarantine import Quarantine
 from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import QueueCounts
@@ -23,6 +24,24 @@ from fleet.storage.interfaces import Pause
 
 LOST = "lost"
 """What a group is whose row says that it is there, while its process or lease says that it is not."""
+
+_COMING = (GroupStatus.REQUESTED, GroupStatus.LAUNCHING, GroupStatus.RUNNING)
+
+PATIENCE = 120.0
+"""Seconds after a pool's last pass within which its next one is still expected: cron's is due every minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastPass:
+    """What a pool's last pass wanted.
+
+    Attributes:
+        desired: how many workers; None where no pass has decided yet.
+        at: when it decided.
+    """
+
+    desired: int | None = None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +57,7 @@ class Sight:
         dead_groups: ids of those, not ended, whose launch or supervisor is certainly gone.
         counts: open tasks by queue, handler and requirement.
         pools: settings of each pool, by name.
+        passes: what each pool's last pass wanted, by name.
         totals: tasks in each status, finished ones included, where they were counted.
         moving: (worker id, incarnation) whose process is certainly there, and not stopped.
         pauses: queues that are paused now.
@@ -70,6 +90,7 @@ class Sight:
     adapters: tuple[AdapterRecord, ...] = ()
     dead_adapters: frozenset[str] = frozenset()
     commands: tuple[CommandRecord, ...] = ()
+    passes: Mapping[str, LastPass] = field(default_factory=dict)
     _states: dict[tuple[str, str], WorkerState] = field(default_factory=dict, init=False, repr=False, compare=False)
     _healths: dict[tuple[str, str], Health] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -132,9 +153,37 @@ class Sight:
         return any(pause.queue == queue for pause in self.pauses)
 
     def has_nobody(self, pool: str) -> bool:
-        """Return whether a pool asks for workers, and none of its workers is live."""
-        asked = desired(self.pools[pool]) if pool in self.pools else None
-        return bool(asked) and self.is_empty(pool)
+        """Return whether a pool asks for workers, none of its workers is live, and none is on its way."""
+        return bool(self.asked_for(pool)) and self.is_empty(pool) and not self.launching(pool)
+
+    def asked_for(self, pool: str) -> int | None:
+        """Return how many workers a pool asks for; None where it leaves the number as it is, or nobody knows yet."""
+        if pool not in self.pools:
+            return None
+        return desired(self.pools[pool], self.passes.get(pool, LastPass()).desired)
+
+    def launching(self, pool: str) -> int:
+        """Return how many workers of a pool are ordered and not yet here."""
+        here = Counter(worker.group_id for worker in self.live() if worker.pool == pool)
+        return sum(
+            max(0, group.target_size - here[group.group_id])
+            for group in self.groups
+            if group.pool == pool and group.status in _COMING and not self.is_lost(group)
+        )
+
+    def unattended_for(self, pool: str) -> float | None:
+        """Return for how many seconds no pass has looked at a pool; None where none ever did."""
+        at = self.passes.get(pool, LastPass()).at
+        return None if at is None else max(0.0, (self.now - at).total_seconds())
+
+    def is_attended(self, pool: str) -> bool:
+        """Return whether a pass has looked at a pool lately, so that the next one is to be expected."""
+        ago = self.unattended_for(pool)
+        return ago is not None and ago <= PATIENCE
+
+    def elastic(self) -> tuple[str, ...]:
+        """Return the pools whose numbers follow the work, by name."""
+        return tuple(sorted((name for name, each in self.pools.items() if follows_work(each.policy)), key=str))
 
     def is_empty(self, pool: str) -> bool:
         """Return whether none of a pool's workers is live."""
@@ -149,21 +198,36 @@ class Sight:
         return adapters.is_lost(adapter, self.now, adapter.adapter_id in self.dead_adapters)
 
     def scaled_to_zero(self) -> bool:
-        """Return whether every pool was told to have no workers."""
-        return bool(self.pools) and all(desired(settings) == 0 for settings in self.pools.values())
+        """Return whether every pool was told to have no workers, by somebody: not because there was nothing to do."""
+        return bool(self.pools) and all(map(is_told_zero, self.pools.values()))
 
 
-def desired(settings: PoolSettings) -> int | None:
-    """Return how many workers the pool asks for, None where its policy leaves the number as it is."""
+def is_told_zero(settings: PoolSettings) -> bool:
+    """Return whether somebody told the pool to have no workers."""
+    return settings.max_workers == 0 or (settings.policy == "fixed" and desired(settings) == 0)
+
+
+def desired(settings: PoolSettings, decided: int | None = None) -> int | None:
+    """Return how many workers the pool asks for, None where its policy leaves the number as it is.
+
+    Args:
+        settings: of the pool.
+        decided: what its last pass wanted: what a policy that follows the work asks for until the next.
+    """
     if settings.policy == "no":
         return settings.min_workers or None
     if settings.policy != "fixed":
-        return settings.min_workers
+        return _held(settings, decided) if decided is not None else settings.min_workers or None
     asked = fixed.target(settings.settings)
     if asked is None:
         return settings.min_workers or None
-    target = max(asked, settings.min_workers)
-    return target if settings.max_workers is None else min(target, settings.max_workers)
+    return _held(settings, asked)
+
+
+def _held(settings: PoolSettings, number: int) -> int:
+    """Return a number of workers, held to the bounds as they are now."""
+    least = max(number, settings.min_workers)
+    return least if settings.max_workers is None else min(least, settings.max_workers)
 
 
 def can_take(worker: WorkerRecord, counts: QueueCounts) -> bool:

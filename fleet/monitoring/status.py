@@ -14,7 +14,7 @@ from fleet.domain.task import QueueCounts
 from fleet.domain.worker import WorkerRecord
 from fleet.monitoring.adapters import AdapterState
 from fleet.monitoring.findings import notes, problems
-from fleet.monitoring.sight import LOST, Sight, can_take, desired
+from fleet.monitoring.sight import LOST, LastPass, Sight, can_take
 from fleet.monitoring.workers import WorkerState
 
 
@@ -26,8 +26,11 @@ class PoolStatus:
         pool: its name.
         policy: its policy.
         desired: the number of workers that it asks for; None leaves it as it is.
-        live: how many it has.
+        live: how many it has; those that drain, or are in quarantine, are not among them.
         slots: how many tasks those can execute at a time.
+        launching: how many are ordered and not yet here.
+        draining: how many finish what they execute, and go.
+        decided_at: when a pass last looked at it.
     """
 
     pool: str
@@ -35,6 +38,9 @@ class PoolStatus:
     desired: int | None
     live: int
     slots: int
+    launching: int = 0
+    draining: int = 0
+    decided_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +179,13 @@ def _pool(sight: Sight, name: str) -> PoolStatus:
     settings = sight.pools[name]
     apart = (WorkerState.DRAINING, WorkerState.QUARANTINED)
     live = [one for one in sight.live() if one.pool == name and sight.state(one) not in apart]
-    return PoolStatus(name, settings.policy, desired(settings), len(live), sum(one.slots for one in live))
+    return PoolStatus(
+        name,
+        settings.policy,
+        sight.asked_for(name),
+        len(live),
+        sum(one.slots for one in live),
+        sight.launching(name),
+        sum(one.pool == name and sight.state(one) is WorkerState.DRAINING for one in sight.workers),
+        sight.passes.get(name, LastPass()).at,
+    )

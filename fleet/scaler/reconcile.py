@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from fleet import process
 from fleet.adapters import Adapter, Outcome, note_ended, run_commands
 from fleet.clock import Clock, SystemClock
+from fleet.domain.decision import inputs_of
 from fleet.domain.group import Template
 from fleet.domain.plan import Plan, decide
+from fleet.domain.policies import follows_work
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.faultpoints import reach
 from fleet.maintenance import MaintenanceReport, fail_dead_launches
@@ -202,9 +205,11 @@ def _reconcile(scaler: Scaler, current: ScalerPass, report: PassReport) -> None:
 
 def _round(scaler: Scaler, current: ScalerPass, report: PassReport) -> bool:
     """Decide once and act; return False when a worker taken for idle was busy by then, so that another must go."""
-    plan = decide(_expired(scaler, current, report))
+    snapshot = _expired(scaler, current, report)
+    plan = decide(snapshot)
     reach("scaler.observed")
-    applied = scaler.storage.control.apply(current, plan)
+    inputs = partial(inputs_of, snapshot) if follows_work(plan.policy) else None
+    applied = scaler.storage.control.apply(current, plan, inputs)
     if applied is None:
         report.overtaken = True
         return False

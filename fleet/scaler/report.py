@@ -125,7 +125,7 @@ def document(report: PassReport) -> dict[str, Any]:
         "holder": report.holder,
         "overtaken": report.overtaken,
         "changed": list(report.changed),
-        "plan": asdict(report.rounds[-1].plan) if report.rounds else None,
+        "plan": plan_document(report.rounds[-1].plan) if report.rounds else None,
         "applied": [asdict(decided.applied) for decided in report.rounds],
         "commands": [asdict(outcome) for outcome in report.outcomes],
         "maintenance": asdict(report.maintenance) if report.maintenance else None,
@@ -135,4 +135,13 @@ def document(report: PassReport) -> dict[str, Any]:
 
 def preview_document(plan: Plan) -> dict[str, Any]:
     """Return the JSON document of `--dry-run`."""
-    return {"pool": plan.pool, "dry_run": True, "plan": asdict(plan)}
+    return {"pool": plan.pool, "dry_run": True, "plan": plan_document(plan)}
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as a JSON object: `reasons` as texts, and `codes` beside them."""
+    return {
+        **asdict(plan),
+        "reasons": [reason.text for reason in plan.reasons],
+        "codes": [reason.code for reason in plan.reasons],
+    }

@@ -14,7 +14,7 @@ from fleet.simulation.outcome import Outcome, Recorder, Sample, waiting_figures
 from fleet.simulation.passes import Passes
 from fleet.simulation.scenario import Scenario
 
-MOST_WORK = 1_000_000.0
+MOST_WORK = 800_000.0
 """Passes that a simulation may take at most; with many workers fewer."""
 WORKERS_A_PASS = 50.0
 """With so many workers a pass costs twice as much as with none."""

@@ -16,6 +16,9 @@ from fleet.simulation.crew import POOL
 from fleet.simulation.fleet import Fleet
 from fleet.simulation.line import MINUTE
 
+PACE = 300.0
+"""Seconds over which busy time and arrivals are counted, and up to a minute more."""
+
 LEAST_MEMORY = 600.0
 """Seconds for which advice is remembered at least."""
 
@@ -54,8 +57,8 @@ class Passes:
     def _snapshot(self) -> Snapshot:
         fleet = self._fleet
         now = fleet.moment()
-        # Statistics are kept by minutes: a window is of whole ones and of what has passed of the present one.
-        since = max(0.0, (fleet.now // MINUTE - 1) * MINUTE)
+        # As a store counts: statistics are by minutes, so the window begins with a whole one.
+        since = max(0.0, (fleet.now - PACE) // MINUTE * MINUTE)
         work = tuple(line.work(fleet.now, since) for line in fleet.lines)
         workers = fleet.seen()
         return Snapshot(

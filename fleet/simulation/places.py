@@ -51,7 +51,7 @@ def parse_place(text: str, boot: Chance, failing: float) -> Place:
         limits=Limits(
             max_worker_groups=None if most is None or size is None else most // size,
             workers_per_group=size,
-            base_capabilities=offers or None,
+            base_capabilities=offers,
         ),
         resizes=resizes,
         priority=priority,

@@ -50,6 +50,10 @@ class Tasks:
         return len(self.times)
 
 
+def _nothing_special() -> Limits:
+    return Limits(base_capabilities={})
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """An adapter, and what happens to what is ordered from it.
@@ -65,7 +69,7 @@ class Place:
     """
 
     name: str = "native"
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=_nothing_special)
     resizes: bool = True
     priority: int = 0
     capacity: int | None = None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from fleet.domain.adapters import Tenure
+from fleet.domain.decision import Decision
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
+from fleet.domain.history import History
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import carrying_out, commands, groups, maintenance, minutes, observing, passes
+from fleet.storage import carrying_out, commands, decisions, groups, maintenance, minutes, observing, passes, past
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
@@ -67,11 +70,23 @@ class SqlControlPlane:
             lambda transaction: observing.snapshot(transaction, pool, settings, adapter_id, proven_dead)
         )
 
-    def apply(self, current: ScalerPass, plan: Plan) -> Applied | None:
+    def apply(
+        self, current: ScalerPass, plan: Plan, inputs: Callable[[], Mapping[str, Any]] | None = None
+    ) -> Applied | None:
         """Write a plan in one transaction."""
         return self._database.write(
-            lambda transaction: passes.apply(transaction, current, plan), durable=not plan.is_empty
+            lambda transaction: passes.apply(transaction, current, plan, inputs), durable=not plan.is_empty
         )
+
+    def decisions(
+        self, pool: str | None = None, *, since: datetime | None = None, after: int = 0, limit: int = 100
+    ) -> tuple[Decision, ...]:
+        """Return decisions, newest first."""
+        return self._database.read(lambda transaction: decisions.newest(transaction, pool, since, after, limit))
+
+    def decision(self, decision_id: int) -> Decision | None:
+        """Return one decision."""
+        return self._database.read(lambda transaction: decisions.get(transaction, decision_id))
 
     def carry_out(
         self,
@@ -90,6 +105,10 @@ class SqlControlPlane:
             ),
             durable=True,
         )
+
+    def history(self, since: datetime) -> History:
+        """Return what came to the queue since then."""
+        return self._database.read(lambda transaction: past.history(transaction, since))
 
     def take_commands(
         self,

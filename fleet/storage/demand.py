@@ -140,7 +140,7 @@ def _statistics(transaction: Transaction, since: datetime) -> Mapping[tuple[str,
     """Return (busy seconds, executions) by queue and handler; what a stranger's statement made senseless is none."""
     found = {}
     for queue, task, busy, executions in transaction.rows(_STATISTICS, since=since):
-        seconds, many = number(busy), number(int(executions))
+        seconds, many = number(busy), number(float(executions))
         if seconds is not None and many is not None:
             found[queue, task] = seconds, many
     return found
@@ -176,7 +176,7 @@ def _add_seconds(transaction: Transaction, works: dict[int, Work]) -> None:
 
 def _add_arrivals(transaction: Transaction, works: dict[int, Work], pace: Pace) -> None:
     """Count tasks by their ids from the first one that is young enough on; lanes share by the newest of them."""
-    first, last = _first_since(transaction, pace.since)
+    first, last = first_since(transaction, pace.since)
     number = last - first + 1
     if number <= 0:
         return
@@ -189,7 +189,7 @@ def _add_arrivals(transaction: Transaction, works: dict[int, Work], pace: Pace) 
             works[lane_id] = replace(works[lane_id], arrivals=round(count * scale))
 
 
-def _first_since(transaction: Transaction, since: datetime) -> tuple[int, int]:
+def first_since(transaction: Transaction, since: datetime) -> tuple[int, int]:
     """Return (first, last) id of tasks that were enqueued since then; first is above last where there are none.
 
     Ids rise with time, nearly: what commits out of turn is off by moments. By halving, each step one look by key.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from fleet.domain.plan import Plan, StartGroup
 from fleet.domain.policies.in_force import merged
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
-from fleet.storage import adapters, commands, groups
+from fleet.storage import adapters, commands, decisions, groups
 from fleet.storage.database import Transaction
 from fleet.storage.draining import drain
 from fleet.storage.events import record_event
@@ -21,7 +20,7 @@ from fleet.storage.rows import dumps, loads, mapping, process_from_json, process
 from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = """pool, policy, settings_json, version, min_workers, max_workers, max_launch_per_cycle, template_json,
-    lease_holder_json, epoch, lease_expires_at"""
+    lease_holder_json, epoch, lease_expires_at, desired_workers, last_cycle_at"""
 _GET = Statement(f"SELECT {_COLUMNS} FROM scheduler WHERE pool = :pool")
 _GET_LOCKED = Statement(
     f"SELECT {_COLUMNS} FROM scheduler WHERE pool = :pool",
@@ -54,22 +53,6 @@ _RELEASE = Statement(
     WHERE pool = :pool AND epoch = :epoch AND version = :version"""
 )
 _STILL_MINE = Statement("SELECT 1 FROM scheduler WHERE pool = :pool AND epoch = :epoch")
-
-_LAST_DECISION = Statement(
-    """SELECT decision_id, settings_version, policy, supply, ready, launching, draining, advised, desired,
-        reasons_json, actions_json
-    FROM scaling_decision WHERE pool = :pool ORDER BY decision_id DESC LIMIT 1"""
-)
-_REPEAT = Statement(
-    "UPDATE scaling_decision SET repeated = repeated + 1, last_seen_at = :now WHERE decision_id = :decision_id"
-)
-_DECIDE = Statement(
-    """INSERT INTO scaling_decision (pool, created_at, last_seen_at, scheduler_epoch, settings_version, policy, supply,
-        ready, launching, draining, waiting, running, advised, desired, reasons_json, actions_json)
-    VALUES (:pool, :now, :now, :epoch, :settings_version, :policy, :supply, :ready, :launching, :draining, :waiting,
-        :running, :advised, :desired, :reasons_json, :actions_json)
-    RETURNING decision_id"""
-)
 
 _IS_IDLE = Statement(
     """SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM work_queue
@@ -185,6 +168,8 @@ def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
         ),
         template=Template.from_json(loads(row["template_json"])),
         changed=changed,
+        desired=row["desired_workers"],
+        last_cycle_at=as_time(row["last_cycle_at"]),
     )
 
 
@@ -218,7 +203,9 @@ def end(transaction: Transaction, current: ScalerPass) -> bool:
     return transaction.value(_STILL_MINE, pool=current.pool, epoch=current.epoch) is None
 
 
-def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied | None:
+def apply(
+    transaction: Transaction, current: ScalerPass, plan: Plan, inputs: decisions.Inputs | None = None
+) -> Applied | None:
     """Write a plan; None, and nothing written, when the pass is no longer the pool's."""
     confirmed = transaction.touched(
         _CONFIRM,
@@ -231,7 +218,7 @@ def apply(transaction: Transaction, current: ScalerPass, plan: Plan) -> Applied 
     )
     if not confirmed:
         return None
-    decision_id = _decide(transaction, current, plan)
+    decision_id = decisions.record(transaction, current.epoch, plan, inputs)
     started = [_start(transaction, current, decision_id, start) for start in plan.starts]
     for cancel in plan.cancels:
         stop_group(transaction, cancel.group_id, "withdrawn: fewer workers are wanted now")
@@ -306,51 +293,3 @@ def stop_group(transaction: Transaction, group_id: str, reason: str) -> bool:
         else:
             commands.shut_down(transaction, group)
     return stopped
-
-
-def _decide(transaction: Transaction, current: ScalerPass, plan: Plan) -> int:
-    """Write a new row of the ledger, or note that the last one was repeated."""
-    content = _content(plan)
-    last = transaction.record(_LAST_DECISION, pool=plan.pool)
-    if last is not None and all(last[name] == value for name, value in content.items()):
-        transaction.rows(_REPEAT, decision_id=last["decision_id"], now=transaction.now)
-        return int(last["decision_id"])
-    return int(
-        transaction.value(
-            _DECIDE,
-            pool=plan.pool,
-            now=transaction.now,
-            epoch=current.epoch,
-            waiting=plan.waiting,
-            running=plan.running,
-            **content,
-        )
-    )
-
-
-def _said(start: StartGroup) -> list[Any]:
-    asked = [dict(start.capabilities)] if start.capabilities else []
-    return [start.adapter_id, start.size, *asked]
-
-
-def _content(plan: Plan) -> dict[str, Any]:
-    """Return what makes a decision a different one; how many tasks wait is not part of it."""
-    return {
-        "settings_version": plan.settings_version,
-        "policy": plan.policy,
-        "supply": plan.supply,
-        "ready": plan.ready,
-        "launching": plan.launching,
-        "draining": plan.draining,
-        "advised": plan.advised,
-        "desired": plan.desired,
-        "reasons_json": json.dumps([str(reason) for reason in plan.reasons]),
-        "actions_json": dumps(
-            {
-                "start": [_said(start) for start in plan.starts],
-                "resize": [[resize.group_id, resize.before, resize.after] for resize in plan.resizes],
-                "cancel": [cancel.group_id for cancel in plan.cancels],
-                "drain": [worker.worker_id for worker in plan.drains],
-            }
-        ),
-    }

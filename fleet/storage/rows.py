@@ -213,7 +213,7 @@ TASK_COLUMNS = """q.id, q.task, q.queue, q.status, q.priority, q.error, q.error_
     q.max_attempts, q.interruptions, q.claim_token, q.worker, q.incarnation, l.capability_key, q.timeout_seconds,
     q.progress, q.progress_text, q.dedupe_key, q.idempotency_key, q.created_at, q.available_at, q.claimed_at,
     q.started_at, q.finished_at, q.blocked_reason, q.deadline_at, q.dedupe_scope, q.concurrency_key, q.batch_id,
-    q.parent_id, q.cancel_requested, q.avoid_worker"""
+    q.parent_id, q.cancel_requested, q.avoid_worker, l.assigned_worker"""
 
 
 def task_of(row: Row) -> TaskRecord:
@@ -255,6 +255,7 @@ def task_of(row: Row) -> TaskRecord:
         parent_id=row["parent_id"],
         cancel_requested=bool(row["cancel_requested"]),
         avoid_worker=row["avoid_worker"],
+        assigned_worker=row["assigned_worker"],
     )
 
 

@@ -89,7 +89,8 @@ def test_a_target_that_is_no_number_is_a_problem(value: object) -> None:
     assert desired(settings) is None
     assert desired(replace(settings, min_workers=2)) == 2
     [problem] = status_of(Sight(NOW, pools={"default": settings})).problems
-    assert problem.startswith(f"pool default: its setting target_workers is {value!r}, which is no number")
+    what = "missing" if value is None else f"{value!r}, which is no number"
+    assert problem.startswith(f"pool default: its setting target_workers is {what}")
 
 
 def test_a_target_that_is_missing_is_a_problem() -> None:

@@ -1,12 +1,15 @@
 """The engine against what is known of queues, and against counting."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given as with_values
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from fleet.domain import policies
 from fleet.domain.adapters import Limits
-from fleet.domain.policies import Advice, Policy, Situation, register
+from fleet.domain.policies import Advice, Policy, Situation
 from fleet.domain.reasons import Reason
 from fleet.errors import UsageError
 from fleet.simulation import Kind, Place, engine, run
@@ -20,7 +23,12 @@ def toy(situation: Situation) -> Advice:
     return Advice(sum(one.pending + one.running for one in work), Reason("toy", "one for each"))
 
 
-register(Policy("toy", toy))
+@pytest.fixture(autouse=True, scope="module")
+def toy_policy() -> Iterator[None]:
+    """Let there be a policy `toy`, for as long as this module's tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(policies._POLICIES, "toy", Policy("toy", toy))
+        yield
 
 
 def test_one_worker_with_constant_times_waits_as_queueing_theory_says() -> None:
@@ -91,7 +99,7 @@ def test_a_busy_worker_that_is_told_to_go_finishes_first() -> None:
 
 def test_a_place_without_room_is_passed_over() -> None:
     """A place that refuses is left alone for a while; the next pass asks the other."""
-    places = (Place("full", priority=1, capacity=0), Place("other", boot=constant(0.0)))
+    places = (Place("full", priority=1, capacity=0, boot=constant(50.0)), Place("other", boot=constant(0.0)))
     outcome = run(scenario(given([0.0] * 3, 5.0), places=places), pool(target_workers=3, least=0))
     assert (outcome.max_wait, outcome.done) == (1.0, 3)
 

@@ -153,7 +153,7 @@ def test_a_place_is_read() -> None:
     assert place.limits == Limits(5, 2, {"gpu": 1, "mem": 16})
     assert (place.resizes, place.priority, place.failing, place.boot.mean) == (False, 3, 0.1, 30)
     plain = parse_place("native", constant(1), 0.5)
-    assert (plain.limits, plain.failing, plain.capacity) == (Limits(), 0.5, None)
+    assert (plain.limits, plain.failing, plain.capacity) == (Limits(base_capabilities={}), 0.5, None)
     assert parse_place("spot:room=0", constant(1), 0).starts_any is False
 
 

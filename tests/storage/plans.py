@@ -5,6 +5,7 @@ from typing import Any
 
 from fleet.domain.group import GroupRecord, Template
 from fleet.domain.plan import Plan, StartGroup
+from fleet.domain.reasons import Reason
 from fleet.storage.interfaces import Applied, ScalerPass, SettingsChange, Storage
 from tests.storage.samples import everybody, holder, nobody
 
@@ -26,7 +27,7 @@ def take_over(store: Storage) -> ScalerPass:
 
 def plan(**given: Any) -> Plan:
     """Return a plan that does nothing, but for what is given."""
-    nothing = Plan("default", "fixed", 1, 0, 0, 0, 0, 2, 2, 0, 0, ("policy fixed: target 2",))
+    nothing = Plan("default", "fixed", 1, 0, 0, 0, 0, 2, 2, 0, 0, (Reason("fixed", "policy fixed: target 2"),))
     return replace(nothing, **given)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
+from fleet.domain.reasons import Reason
 from fleet.errors import ConflictError, SchemaMismatch
 from fleet.storage import schema
 from fleet.storage.database import Database
@@ -42,6 +43,7 @@ NEW_IN = {
         "on_request_json",
     ),
     "worker_group": ("reference",),
+    "scaling_decision": ("codes_json", "inputs_json"),
 }
 
 
@@ -249,3 +251,22 @@ def test_one_call_makes_the_schema(own_database: Storage) -> None:
     assert schema.make(core(own_database), adopt=True)
     assert not schema.make(core(own_database), adopt=True)
     assert row(own_database, enqueue_one(own_database)).task == "t"
+
+
+def test_codes_of_decisions_come_and_go_with_their_schema(own_database: Storage) -> None:
+    """One step back and up again with a row in every table keeps the ledger, without its codes, and it still reads."""
+    with own_database.transaction() as transaction:
+        fill(transaction.connection)
+    execute(own_database, "UPDATE scaling_decision SET reasons_json = '[\"a text\"]', codes_json = '[\"a_code\"]'")
+    before = contents(own_database)
+    execute(own_database, "INSERT INTO fleet_meta (name, value) VALUES ('oldest_reader', '0005')")
+    schema.downgrade(core(own_database), "0004")
+    assert (schema.current(core(own_database)), oldest_reader(own_database)) == ("0004", "0004")
+    with own_database.transaction() as transaction:
+        columns = {each["name"] for each in inspect(transaction.connection).get_columns("scaling_decision")}
+    assert not {"codes_json", "inputs_json"} & columns
+    assert contents(own_database) == before
+    assert schema.upgrade(core(own_database), force=True)
+    assert (contents(own_database), oldest_reader(own_database)) == (before, schema.REVISION)
+    [decision] = own_database.control.decisions()
+    assert decision.reasons == (Reason("", "a text"),)

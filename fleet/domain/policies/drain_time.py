@@ -62,10 +62,16 @@ def advise(situation: Situation) -> Advice:
     """
     slots = [slots_of(situation, work) for work in situation.demand]
     loads = [_load(situation, work) for work in situation.demand]
-    share = _left(situation, [(load.flow + load.held_up, load.pile) for load in loads], slots)
-    staffing = staffed(situation, [load.places(share) / each for load, each in zip(loads, slots, strict=True)])
-    number = number_for(situation, staffing)
-    return Advice(number, Reason(_code(situation, number), _why(situation, staffing)), requires=staffing.requires)
+
+    def staffing(share: float) -> Staffing:
+        return staffed(situation, [load.places(share) / each for load, each in zip(loads, slots, strict=True)])
+
+    full = staffing(1.0)
+    number = number_for(situation, full)
+    if number > situation.supply:
+        left = staffing(_left(situation, [(load.flow + load.held_up, load.pile) for load in loads], slots))
+        number = max(situation.supply, number_for(situation, left))
+    return Advice(number, Reason(_code(situation, number), _why(situation, full)), requires=full.requires)
 
 
 def _load(situation: Situation, work: Work) -> _Load:

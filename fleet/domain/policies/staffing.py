@@ -222,10 +222,11 @@ def _can_start(situation: Situation, wanted: Sequence[Mapping[str, float]]) -> b
     open_now = [one for one in situation.adapters if _may_start(one, situation)]
     if not open_now or any(not requires for requires in wanted):
         return True
-    return any(_brings(situation, one, requires) for one in open_now for requires in wanted)
+    return any(brings(situation, one, requires) for one in open_now for requires in wanted)
 
 
-def _brings(situation: Situation, adapter: AdapterState, requires: Mapping[str, float]) -> bool:
+def brings(situation: Situation, adapter: AdapterState, requires: Mapping[str, float]) -> bool:
+    """Return whether workers that this adapter starts would offer what is required, as far as is known."""
     base = adapter.limits.base_capabilities
     if satisfies({**(base or {}), **situation.offered}, requires):
         return True

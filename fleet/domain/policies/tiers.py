@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fleet.domain.adapters import AdapterStatus
 from fleet.domain.placement import AdapterState
 from fleet.domain.policies.situation import Situation
+from fleet.domain.policies.staffing import brings, whole
 from fleet.errors import UsageError
 
 Tier = tuple[str, int | None]
@@ -15,21 +16,52 @@ Tier = tuple[str, int | None]
 MOST = 100_000
 
 
-def poured(situation: Situation, number: int, tiers: Sequence[Tier]) -> dict[str, int]:
+def poured(situation: Situation, number: int, tiers: Sequence[Tier], kept: Sequence[int]) -> dict[str, int]:
     """Return how many workers each tier should carry when `number` are wanted: the first as many as it can, and so on.
 
     A tier that can start nobody now is counted for what it carries, so that the next ones take over; workers of no
     tier count before all.
+
+    Args:
+        situation: the pool.
+        number: workers wanted.
+        tiers: in their order.
+        kept: how many of them are kept for each tier, whatever those before it could take (`needed`).
     """
     carried = situation.sizes
     left = max(0, number - (situation.supply - sum(carried.get(name, 0) for name, _ in tiers)))
     adapters = {adapter.adapter_id: adapter for adapter in situation.adapters}
+    most = [_least(cap, _reach(adapters.get(name), carried.get(name, 0), situation), number) for name, cap in tiers]
     shares: dict[str, int] = {}
-    for name, cap in tiers:
-        able = _reach(adapters.get(name), carried.get(name, 0), situation)
-        shares[name] = min(value for value in (left, cap, able) if value is not None)
+    for at, (name, _) in enumerate(tiers):
+        later = [min(pair) for pair in zip(kept[at + 1 :], most[at + 1 :], strict=True)]
+        # Where there is not enough for all, each later one still gets one.
+        own = min(kept[at], left - sum(map(bool, later)))
+        shares[name] = max(0, min(left, most[at], max(own, left - sum(later))))
         left -= shares[name]
     return shares
+
+
+def _least(*bounds: int | None) -> int:
+    return min(bound for bound in bounds if bound is not None)
+
+
+def needed(situation: Situation, tiers: Sequence[Tier], ratio: float) -> list[int]:
+    """Return how many workers each tier needs for the tasks that it is the first to bring anybody for.
+
+    Args:
+        situation: the pool.
+        tiers: in their order.
+        ratio: tasks that one worker is enough for.
+    """
+    adapters = {adapter.adapter_id: adapter for adapter in situation.adapters}
+    tasks = [0] * len(tiers)
+    for work in situation.demand:
+        for at, (name, _) in enumerate(tiers):
+            if name not in adapters or brings(situation, adapters[name], work.requires):
+                tasks[at] += work.pending + work.running
+                break
+    return [whole(number / ratio) for number in tasks]
 
 
 def ceiling(situation: Situation, tiers: Sequence[Tier]) -> int | None:

@@ -11,6 +11,7 @@ from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.tiers import Tier
 from fleet.domain.reasons import Reason
+from fleet.domain.spare import with_spare
 from fleet.errors import UsageError
 
 TIERS = "tiers"
@@ -40,11 +41,16 @@ def advise_over(situation: Situation, order: Sequence[Tier], name: str) -> Advic
     most = tiers.ceiling(situation, order)
     bounds = [bound for bound in (most, situation.max_workers) if bound is not None]
     band = ratio.banded(replace(situation, max_workers=min(bounds, default=None)))
-    number = band.workers if most is None else min(band.workers, most)
-    shares = tiers.poured(situation, number, order)
+    # Work that only a later tier brings workers for is not left to those that the first could take instead.
+    kept = tiers.needed(situation, order, situation.settings[ratio.UPPER])
+    wanted = max(band.workers, sum(kept)) if any(kept[1:]) else band.workers
+    number = wanted if most is None else min(wanted, most)
+    # Spare capacity, which is added to the number, needs its places too.
+    placed = with_spare(min([number, *bounds]), situation.settings["spare"])
+    shares = tiers.poured(situation, placed, order, kept)
     text = f"{name}: {band.text}; {tiers.in_words(shares)}"
-    if number < band.workers:
-        text += f": {band.workers} wanted, and that is all that the tiers may have"
+    if number < wanted:
+        text += f": {wanted} wanted, and that is all that the tiers may have"
     away = tiers.missing(situation, order)
     if away:
         text += f"; no adapter {', '.join(away)} is there"

@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from fleet.domain.adapters import Tenure
+from fleet.domain.decision import Decision
 from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
+from fleet.domain.history import History
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
@@ -73,6 +75,8 @@ class ScalerPass:
         settings: the settings in force.
         template: how workers are started, if ever said.
         changed: names of the settings that this call changed; those of another policy are called dropped.
+        desired: how many workers the last pass wanted; None before the first.
+        last_cycle_at: when that was.
     """
 
     pool: str
@@ -82,6 +86,8 @@ class ScalerPass:
     settings: PoolSettings
     template: Template | None
     changed: tuple[str, ...]
+    desired: int | None = None
+    last_cycle_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +154,27 @@ class ControlPlane(Protocol):
     def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
         """Read everything that a decision is based on, in one read transaction."""
 
-    def apply(self, current: ScalerPass, plan: Plan) -> Applied | None:
+    def apply(
+        self, current: ScalerPass, plan: Plan, inputs: Callable[[], Mapping[str, Any]] | None = None
+    ) -> Applied | None:
         """Write a plan in one transaction; None, and nothing written, when another pass took over.
 
         Writes the decision, `requested` groups with their start commands, lowered target sizes, stops and drain flags.
         A worker that the plan took for idle is flagged only if it still is.
+
+        `inputs` says what the decision was based on and changes with every pass; it is asked, and its answer kept with
+        the decision, at most once a minute.
         """
+
+    # the ledger of decisions
+
+    def decisions(
+        self, pool: str | None = None, *, since: datetime | None = None, after: int = 0, limit: int = 100
+    ) -> tuple[Decision, ...]:
+        """Return decisions with a larger id than `after` that passes still came to at `since`, newest first."""
+
+    def decision(self, decision_id: int) -> Decision | None:
+        """Return one decision."""
 
     def carry_out(
         self,
@@ -172,6 +193,13 @@ class ControlPlane(Protocol):
 
         Raises:
             ConflictError: the lease is another's, or a worker is busy by now.
+        """
+
+    def history(self, since: datetime) -> History:
+        """Return what came to the queue since then, and how long it waited and took, of all pools.
+
+        Each task by itself, or, where there are very many, those of each minute together. Of a time whose rows were
+        deleted statistics tell what was finished.
         """
 
     # commands

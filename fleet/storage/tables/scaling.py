@@ -135,6 +135,8 @@ scaling_decision = table(
     Column("desired", Integer, nullable=False),
     Column("reasons_json", JsonText, nullable=False, server_default="[]"),
     Column("actions_json", JsonText, nullable=False, server_default="{}"),
+    Column("codes_json", JsonText),
+    Column("inputs_json", JsonText),
     sqlite_autoincrement=True,
 )
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from fleet.domain.adapters import Limits
 from fleet.domain.demand import Offered, PoolOffer, Work
+from fleet.domain.group import GroupRecord, GroupStatus
+from fleet.domain.liveness import ProcessIdentity
 from fleet.domain.placement import AdapterState
 from fleet.domain.policies import Advice, Situation, policy
 from fleet.domain.policies.in_force import in_force
@@ -103,3 +105,28 @@ def snapshot(name: str = "drain_time", *tasks: Work, **more: Any) -> Snapshot:
 def told(pool: str, slots: int = 0, handlers: str = "t", queues: tuple[str, ...] = (), **offers: float) -> PoolOffer:
     """Return a pool whose workers have taken these handlers, written as `a,b`."""
     return PoolOffer(pool, slots, (Offered(frozenset(handlers.split(",")), queues, offers),), queues)
+
+
+def a_group(name: str, target: int, age: float = 0.0, **more: Any) -> GroupRecord:
+    """Return a running group that was ordered so many seconds ago."""
+    group = GroupRecord(
+        group_id=name,
+        pool="default",
+        adapter_id="native:here",
+        capabilities={},
+        target_size=target,
+        status=GroupStatus.RUNNING,
+        launch_token=name,
+        process=ProcessIdentity(),
+        created_at=ago(age),
+        contacted_at=NOW,
+        boot_deadline_at=None,
+        last_heartbeat=None,
+        lease_expires_at=None,
+        lease_seconds=20.0,
+        exit_code=None,
+        error=None,
+        log_path=None,
+        decision_id=None,
+    )
+    return replace(group, **more)

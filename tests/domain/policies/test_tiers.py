@@ -129,3 +129,18 @@ def test_waterfall_needs_its_tiers() -> None:
     """A row without tiers is refused with what to give."""
     with pytest.raises(UsageError, match="pool default: waterfall needs tiers: give tiers=a:4,b:10,c"):
         policy("waterfall").advise(situation("waterfall", given={"tiers": None}))
+
+
+def test_work_that_only_a_later_tier_can_do_is_not_left_to_the_first() -> None:
+    """The tier that brings who can do what waits gets workers for it, and keeps them while that work is there."""
+    places = (adapter("cpu", base={}), adapter("gpu", base={"gpu": 1.0}))
+    given, tasks = {"tiers": "cpu, gpu"}, (work(40), work(11, requires={"gpu": 1.0}))
+    advice = advised("waterfall", 4, *tasks, given=given, adapters=places, sizes={"cpu": 4})
+    assert (advice.workers, advice.adapters) == (6, {"cpu": 4, "gpu": 2})
+    again = advised("waterfall", 6, *tasks, given=given, adapters=places, sizes={"cpu": 4, "gpu": 2})
+    assert (again.workers, again.adapters) == (6, {"cpu": 4, "gpu": 2})
+    bounded = advised("waterfall", 4, *tasks, given=given, adapters=places, sizes={"cpu": 4}, max_workers=5)
+    assert bounded.adapters == {"cpu": 4, "gpu": 1}
+    few = work(11), work(1, requires={"gpu": 1.0})
+    apart = advised("waterfall", 0, *few, given=given, adapters=places)
+    assert (apart.workers, apart.adapters) == (3, {"cpu": 2, "gpu": 1})

@@ -14,7 +14,7 @@ from fleet.domain.policies.viewing import UNTOLD, situation_of
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.domain.supply import supply_of
 from fleet.errors import UsageError
-from tests.domain.policies.situations import adapter, snapshot, told, work, worker
+from tests.domain.policies.situations import a_group, adapter, ago, snapshot, told, work, worker
 
 GPU = {"gpu": 1.0}
 
@@ -184,3 +184,14 @@ def test_a_stored_setting_that_cannot_be_is_refused_with_the_pool() -> None:
     broken = PoolSettings("vanilla", {"upper_task_ratio": "many"}, 1)
     with pytest.raises(UsageError, match="pool default: its setting upper_task_ratio 'many': give a number"):
         seen(snapshot("vanilla", settings=broken))
+
+
+def test_how_long_workers_take_to_come_is_measured() -> None:
+    """From a group's order to its first worker it takes as long as it took in the middle one of those that are here."""
+    groups = tuple(a_group(name, 2, age=100) for name in ("a", "b", "c"))
+    here = [
+        worker(f"{group}{age}", group_id=group, started_at=ago(age))
+        for group, age in zip("aabbc", (98, 10, 70, 60, 5), strict=True)
+    ]
+    assert seen(snapshot(groups=groups, workers=tuple(here))).boot_seconds == 30
+    assert seen(snapshot(groups=groups)).boot_seconds == 0
