@@ -22,10 +22,13 @@ def find_policy(name: str) -> Policy:
     """
     if name in known_policies():
         return policy(name)
-    for entry in _entries():
-        if entry.name == name:
-            register(_loaded(entry))
-            return policy(name)
+    found = [entry for entry in _entries() if entry.name == name]
+    if len({_package(entry) for entry in found}) > 1:
+        packages = " and ".join(sorted(_package(entry) for entry in found))
+        raise UsageError(f"policy {name} is brought by {packages}: uninstall one of them")
+    if found:
+        register(_loaded(found[0]))
+        return policy(name)
     names = ", ".join(sorted({*known_policies(), *installed_policies()}))
     raise UsageError(f"policy {name!r:.60} is unknown here: use one of {names}, or install the package that has it")
 
@@ -51,8 +54,8 @@ def _loaded(entry: EntryPoint) -> Policy:
     try:
         found = entry.load()
         made = found() if callable(found) and not isinstance(found, Policy) else found
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UsageError(f"policy {entry.name} of {_package(entry)} cannot be loaded: {reason:.200}") from error
     if not isinstance(made, Policy):
         raise UsageError(f"policy {entry.name} of {_package(entry)}: {entry.value} is no fleet.domain.policies.Policy")
