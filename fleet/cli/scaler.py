@@ -53,6 +53,10 @@ def run() -> None:
         from fleet.cli.simulate import run_simulate
 
         run_simulate(sys.argv[2:])
+    if sys.argv[1:2] == ["replay"]:
+        from fleet.cli.replay import run_replay
+
+        run_replay(sys.argv[2:])
     given = plain(sys.argv[1:])
     if given is None:
         from fleet.cli.scaler_options import run_in_full
