@@ -26,6 +26,7 @@ SEPARATOR = "--"
 SUBCOMMANDS = {
     "apply": "fleet.cli.stored_plans:run_apply",
     "plan": "fleet.cli.stored_plans:run_plan",
+    "replay": "fleet.cli.replay:run_replay",
     "simulate": "fleet.cli.simulate:run_simulate",
 }
 """First words that are no pass, with the functions that they are."""

@@ -43,8 +43,8 @@ LaunchOption = Annotated[int | None, typer.Option(metavar="N", help="Start at mo
 
 
 @app.command(
-    epilog="Other commands: fleet-scaler plan (keep what would be done), apply (do what a plan says), simulate "
-    "(policies on made-up loads); each has a --help of its own."
+    epilog="Other commands: fleet-scaler plan (keep what would be done), apply (do what a plan says), replay "
+    "(other policies on what happened), simulate (policies on made-up loads); each has a --help of its own."
 )
 def scale(
     worker_options: WorkerOptions = None,
