@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,6 +52,9 @@ _NEWEST_OF_POOL = Statement(
 )
 _ONE = Statement(f"SELECT {_COLUMNS} FROM scaling_decision WHERE decision_id = :decision_id")
 
+_COUNT = re.compile(r"(?<![\w:.-])\d+(?:\.\d+)?(?![\w:-])")
+"""A number that stands for itself: no part of a name or of a time."""
+
 Inputs = Callable[[], Mapping[str, Any]]
 """Says what a decision was based on; asked only when a sample of it is due."""
 
@@ -63,7 +67,7 @@ def record(transaction: Transaction, epoch: int, plan: Plan, inputs: Inputs | No
     content = _content(plan)
     last = transaction.record(_LAST, pool=plan.pool)
     sample = _sample(transaction, plan.pool, inputs)
-    if last is not None and all(last[name] == value for name, value in content.items()):
+    if last is not None and _is_alike(last, content):
         transaction.rows(_REPEAT, decision_id=last["decision_id"], now=transaction.now, inputs=sample)
         return int(last["decision_id"])
     return int(
@@ -78,6 +82,19 @@ def record(transaction: Transaction, epoch: int, plan: Plan, inputs: Inputs | No
             **content,
         )
     )
+
+
+def _is_alike(last: Row, content: Mapping[str, Any]) -> bool:
+    """Return whether a decision is the last one again.
+
+    Reasons may count tasks, whose number changes with every pass: that alone makes no other decision.
+    """
+    same = all(last[name] == value for name, value in content.items() if name != "reasons_json")
+    return same and _uncounted(last["reasons_json"]) == _uncounted(content["reasons_json"])
+
+
+def _uncounted(texts: str) -> str:
+    return _COUNT.sub("#", texts)
 
 
 def _content(plan: Plan) -> dict[str, Any]:

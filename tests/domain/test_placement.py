@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -40,7 +41,7 @@ def test_who_refused_lately_is_asked_after_its_equals(ago: float | None, asked: 
     """An adapter that had no room comes after those of lower priority for ten minutes after its pause: passes rarer
     than the pause would ask nobody else. Where it is the only one it is asked."""
     until = None if ago is None else NOW - timedelta(seconds=ago)
-    full, other = adapter("a", priority=5, backoff_until=until), adapter("b")
+    full, other = replace(adapter("a", priority=5), backoff_until=until), adapter("b")
     starts, _ = placed(2, 100, (full, other), (), NOW)
     assert starts == (StartGroup(asked, 2),)
     alone, _ = placed(2, 100, (full,), (), NOW)
