@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fleet.cli.common import DatabaseOption, JsonOption, duration, new_app, run_command
-from fleet.cli.scaler import NAME, SEPARATOR, Given, execute
+from fleet.cli.scaler import NAME, SEPARATOR, SUBCOMMANDS, Given, execute
 from fleet.domain.policies import BUILT_IN
 from fleet.errors import UsageError
 from fleet.plugins import hidden_policies, installed_policies
@@ -95,6 +95,8 @@ def scale(
 def after_separator(words: list[str] | None) -> tuple[str, ...] | None:
     """Return the words after `--`; None where there is no `--`."""
     separated = SEPARATOR in sys.argv[1:]
+    if words and words[0] in SUBCOMMANDS and not separated:
+        raise UsageError(f"{words[0]} stands before all options: {NAME} {words[0]} ...")
     if words and not separated:
         raise UsageError(f"unexpected argument {words[0]!r}: worker options stand after --")
     return tuple(words or ()) if separated else None

@@ -50,7 +50,7 @@ def basis_of(stored: PoolSettings | None, template: Template | None, snapshot: S
         "groups": [_group(group, snapshot) for group in _by_id(snapshot.groups, "group_id")],
         "workers": [_worker(worker, snapshot) for worker in _by_id(snapshot.workers, "worker_id")],
         "adapters": [_adapter(adapter) for adapter in _by_id(snapshot.adapters, "adapter_id")],
-        "orders": [plan.policy, plan.advised, plan.desired, orders_of(plan)],
+        "orders": [plan.desired, orders_of(plan)],
     }
     return Basis(
         version=0 if stored is None else stored.version,

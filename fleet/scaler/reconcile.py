@@ -137,12 +137,12 @@ def preview(scaler: Scaler, pool: str, change: SettingsChange) -> Plan:
     """
     stored = scaler.storage.control.settings(pool)
     change = checked(pool, change, stored.settings if stored else None)
-    return foreseen(stored, change, lambda settings: observe(scaler, pool, settings))[1]
+    return foreseen(stored, change, lambda settings: observe(scaler, pool, settings, change.template))[1]
 
 
-def observe(scaler: Scaler, pool: str, settings: PoolSettings) -> Snapshot:
+def observe(scaler: Scaler, pool: str, settings: PoolSettings, template: Template | None = None) -> Snapshot:
     """Read everything that a decision is based on, at one moment."""
-    return scaler.storage.control.snapshot(pool, settings, scaler.adapter_id, scaler.proven_dead)
+    return scaler.storage.control.snapshot(pool, settings, scaler.adapter_id, scaler.proven_dead, template)
 
 
 def holder_here() -> Holder:

@@ -75,7 +75,7 @@ def make_plan(scaler: Scaler, pool: str, change: SettingsChange) -> tuple[Stored
     """
     stored = scaler.storage.control.settings(pool)
     change = checked(pool, change, stored.settings if stored else None)
-    snapshot, plan = foreseen(stored, change, lambda settings: observe(scaler, pool, settings))
+    snapshot, plan = foreseen(stored, change, lambda settings: observe(scaler, pool, settings, change.template))
     kept = StoredPlan(
         database=scaler.storage.uuid,
         pool=pool,

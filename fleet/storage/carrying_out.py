@@ -22,7 +22,7 @@ def carry_out(
     """Let `judge` look at the pool as it is; store the settings and write the plan that it returns."""
 
     def look(settings: PoolSettings) -> Snapshot:
-        return observing.snapshot(transaction, pool, settings, adapter_id, proven_dead)
+        return observing.snapshot(transaction, pool, settings, adapter_id, proven_dead, change.template)
 
     # Locks the row: nobody stores other settings, or takes the lease, until this transaction ends.
     plan = judge(passes.get_locked(transaction, pool), look)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fleet.domain.adapters import Tenure
 from fleet.domain.decision import Decision
-from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
+from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.history import History
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
@@ -64,10 +64,17 @@ class SqlControlPlane:
         """Read every pool's settings."""
         return self._database.read(passes.get_all)
 
-    def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
+    def snapshot(
+        self,
+        pool: str,
+        settings: PoolSettings,
+        adapter_id: str,
+        proven_dead: ProvenDead,
+        template: Template | None = None,
+    ) -> Snapshot:
         """Read everything that a decision is based on, from one snapshot."""
         return self._database.read(
-            lambda transaction: observing.snapshot(transaction, pool, settings, adapter_id, proven_dead)
+            lambda transaction: observing.snapshot(transaction, pool, settings, adapter_id, proven_dead, template)
         )
 
     def apply(

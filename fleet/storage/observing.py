@@ -12,7 +12,7 @@ from typing import Any
 
 from fleet.domain import clamps
 from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, is_alive, native_id
-from fleet.domain.group import adapter_backoff
+from fleet.domain.group import Template, adapter_backoff
 from fleet.domain.metrics import number
 from fleet.domain.placement import AdapterState
 from fleet.domain.policies import follows_work
@@ -81,7 +81,12 @@ _QUARANTINED = Statement(
 
 
 def snapshot(
-    transaction: Transaction, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead
+    transaction: Transaction,
+    pool: str,
+    settings: PoolSettings,
+    adapter_id: str,
+    proven_dead: ProvenDead,
+    template: Template | None = None,
 ) -> Snapshot:
     """Read what a decision is based on."""
     now, gap = transaction.now, read_gap(transaction)
@@ -89,7 +94,7 @@ def snapshot(
     rows = transaction.rows(_WORKERS_AT_WORK if elastic else _WORKERS, pool=pool, now=now)
     found = groups.live(transaction, pool)
     text, *times = next(iter(transaction.rows(_POOL, pool=pool)), (None, None, None, None))
-    template = offers.template_of(text)
+    given, template = template, template or offers.template_of(text)
     # Whoever counts by lane need not count again.
     waiting, running = (0, 0) if elastic else transaction.rows(_OPEN_TASKS)[0]
     plain = Snapshot(
@@ -116,10 +121,10 @@ def snapshot(
         last_scale_up_at=as_time(times[1]),
         last_scale_down_at=as_time(times[2]),
     )
-    return _with_demand(transaction, plain) if elastic else plain
+    return _with_demand(transaction, plain, given) if elastic else plain
 
 
-def _with_demand(transaction: Transaction, plain: Snapshot) -> Snapshot:
+def _with_demand(transaction: Transaction, plain: Snapshot, given: Template | None) -> Snapshot:
     pace = demand.pace_of(plain.now)
     found = demand.open_work(transaction, pace)
     return replace(
@@ -127,7 +132,7 @@ def _with_demand(transaction: Transaction, plain: Snapshot) -> Snapshot:
         waiting=found.waiting,
         running=found.running,
         work=found.works,
-        pools=offers.pools(transaction, plain.pool),
+        pools=offers.pools(transaction, plain.pool, given),
         pace_window=pace.window,
         advices=demand.advices(transaction, plain.pool, _reach(plain.settings)),
     )

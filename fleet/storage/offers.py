@@ -75,8 +75,14 @@ def _kept(text: str | None) -> list[dict[str, Any]]:
     return [each for each in told if isinstance(each, dict) and isinstance(each.get("handlers"), list)]
 
 
-def pools(transaction: Transaction, pool: str) -> tuple[PoolOffer, ...]:
-    """Return what each pool takes: of live workers, else what the last ones registered; `pool` is always among them."""
+def pools(transaction: Transaction, pool: str, own: Template | None = None) -> tuple[PoolOffer, ...]:
+    """Return what each pool takes: of live workers, else what the last ones registered; `pool` is always among them.
+
+    Args:
+        transaction: the pass's.
+        pool: the pass's pool.
+        own: how its workers are to be started, where that is not what is stored.
+    """
     slots: defaultdict[str, int] = defaultdict(int)
     live: defaultdict[str, list[Offered]] = defaultdict(list)
     for name, *offer, number in transaction.rows(_LIVE, now=transaction.now):
@@ -88,6 +94,8 @@ def pools(transaction: Transaction, pool: str) -> tuple[PoolOffer, ...]:
     found = []
     for name in names:
         _, template = stored.get(name, (None, None))
+        if name == pool and own is not None:
+            template = own
         taken = tuple((live[name] or former[name])[:MOST_OFFERS])
         found.append(PoolOffer(name, slots[name], taken, queues_of(template), capabilities_of(template)))
     return tuple(found)

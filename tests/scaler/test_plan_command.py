@@ -224,3 +224,8 @@ def test_sub_commands_have_help_of_their_own(folder: Path, name: str) -> None:
     own = scaler(folder, name, "--help")
     assert own.returncode == 0
     assert f"fleet-scaler {name}" in own.stdout
+
+
+def test_a_sub_command_after_options_is_told_its_place(folder: Path) -> None:
+    """Its name is no worker option, and is not taken for one."""
+    refused(folder, 2, ("--pool", "images", "plan"), "plan stands before all options: fleet-scaler plan ...")

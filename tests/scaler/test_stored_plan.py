@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from fleet.domain.basis import digest
 from fleet.domain.group import GroupStatus, Template
+from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import NewTask
 from fleet.errors import ConflictError, UsageError
 from fleet.scaler import PassReport
 from fleet.scaler.stored_plan import StoredPlan, carry_out, make_plan, read_plan
 from fleet.storage.interfaces import Holder, SettingsChange
-from tests.scaler.world import POOL, World, a_process, target
+from tests.scaler.world import ADAPTER, POOL, World, a_process, target
 
 VANILLA = SettingsChange(policy="vanilla")
 NOTHING = SettingsChange()
@@ -122,6 +123,18 @@ def test_settings_changed_while_a_plan_is_carried_out_are_applied_too(world: Wor
     report = apply(world, plan)
     assert [decided.plan.desired for decided in report.rounds] == [1, 3]
     assert [size for _, size, _ in world.adapter.started] == [1, 2]
+
+
+def test_worker_options_given_with_a_plan_count_in_it(world: World) -> None:
+    """What new workers will offer is known before it is stored, in the same way to the plan and when it is applied."""
+    world.run(NOTHING)
+    able = Template("/usr/bin/python", "/", {"capability": ["gpu=2"], "concurrency": 3})
+    given_ = replace(target(2), template=able)
+    settings = PoolSettings("vanilla", {}, 1)
+    seen = world.storage.control.snapshot(POOL, settings, ADAPTER, world.proven_dead, able)
+    assert (seen.offered, seen.slots) == ({"gpu": 2}, 3)
+    assert [pool.offered for pool in seen.pools] == [{"gpu": 2}]
+    assert apply(world, kept(world, given_)).rounds[0].plan.desired == 2
 
 
 # What has moved

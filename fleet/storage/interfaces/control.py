@@ -151,8 +151,18 @@ class ControlPlane(Protocol):
     def pools(self) -> tuple[ScalerPass, ...]:
         """Read every pool's settings, by name."""
 
-    def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
-        """Read everything that a decision is based on, in one read transaction."""
+    def snapshot(
+        self,
+        pool: str,
+        settings: PoolSettings,
+        adapter_id: str,
+        proven_dead: ProvenDead,
+        template: Template | None = None,
+    ) -> Snapshot:
+        """Read everything that a decision is based on, in one read transaction.
+
+        `template` is how workers are to be started, where that is not what is stored.
+        """
 
     def apply(
         self, current: ScalerPass, plan: Plan, inputs: Callable[[], Mapping[str, Any]] | None = None
