@@ -12,7 +12,6 @@ target_workers = 2
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +74,9 @@ def _table(path: Path, text: bytes) -> Mapping[str, Any]:
 
 
 def _hint(name: str, known: list[str]) -> str:
+    # Every pass imports this module, and hardly one needs it.
+    from difflib import get_close_matches
+
     near = get_close_matches(name, known, 1)
     return f": did you mean [{near[0]}]?" if near else f": there is [{known[0]}]"
 

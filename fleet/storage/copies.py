@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 IMMUTABLE = "immutable=1"
 SHARED = "mode=ro"
@@ -25,7 +27,7 @@ class ReadOnlyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own: tempfile.TemporaryDirectory[str] | None = None
+        self._own: TemporaryDirectory[str] | None = None
 
     def place(self) -> tuple[Path, str]:
         """Return which file to open, and with which words in its URI.
@@ -60,7 +62,11 @@ class ReadOnlyFile:
         return not in_use and (sealed or not os.access(self._path.parent, os.W_OK))
 
     def _copied(self) -> Path:
-        self._own = tempfile.TemporaryDirectory(prefix="fleet-copy-", ignore_cleanup_errors=True)
+        # Whatever opens a file imports this module, and hardly anything copies one.
+        import shutil
+        from tempfile import TemporaryDirectory
+
+        self._own = TemporaryDirectory(prefix="fleet-copy-", ignore_cleanup_errors=True)
         try:
             own = Path(self._own.name) / self._path.name
             shutil.copyfile(self._path, own)

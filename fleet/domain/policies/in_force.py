@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from fleet.domain import allocation, clamps
@@ -35,6 +34,9 @@ def read_given(name: str, given: Mapping[str, object], stored: Mapping[str, Any]
     known = table(name)
     for key in given:
         if key not in known:
+            # Every pass imports this module, and hardly one needs it.
+            from difflib import get_close_matches
+
             near = get_close_matches(key, known, 1)
             hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(sorted(known))}"
             raise UsageError(f"setting {key!r} is unknown to policy {name}{hint}")
