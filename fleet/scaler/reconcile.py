@@ -5,10 +5,11 @@ The pass keeps nothing: it may be killed at any point, and the next one finds by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from fleet import process
 from fleet.adapters import Adapter, Outcome, note_ended, run_commands
@@ -208,8 +209,7 @@ def _round(scaler: Scaler, current: ScalerPass, report: PassReport) -> bool:
     snapshot = _expired(scaler, current, report)
     plan = decide(snapshot)
     reach("scaler.observed")
-    inputs = partial(inputs_of, snapshot) if follows_work(plan.policy) else None
-    applied = scaler.storage.control.apply(current, plan, inputs)
+    applied = scaler.storage.control.apply(current, plan, inputs_for(plan, snapshot))
     if applied is None:
         report.overtaken = True
         return False
@@ -218,6 +218,11 @@ def _round(scaler: Scaler, current: ScalerPass, report: PassReport) -> bool:
     _act(scaler, current, report)
     reach("scaler.acted")
     return len(applied.drained) == len(plan.drains)
+
+
+def inputs_for(plan: Plan, snapshot: Snapshot) -> Callable[[], Mapping[str, Any]] | None:
+    """Return what makes the ledger's record of what a plan was based on; None where it does not follow the work."""
+    return partial(inputs_of, snapshot) if follows_work(plan.policy) else None
 
 
 def _expired(scaler: Scaler, current: ScalerPass, report: PassReport) -> Snapshot:

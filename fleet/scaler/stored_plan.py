@@ -18,9 +18,10 @@ from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import ConflictError, UsageError
 from fleet.scaler.foreseeing import foreseen
-from fleet.scaler.reconcile import LEASE, PassReport, Scaler, go_on, holder_here, observe
+from fleet.scaler.reconcile import LEASE, PassReport, Scaler, go_on, holder_here, inputs_for, observe
+from fleet.scaler.report import plan_document
 from fleet.scaler.settings import checked
-from fleet.storage.interfaces import ScalerPass, SettingsChange
+from fleet.storage.interfaces import Judged, ScalerPass, SettingsChange
 
 FORM = 1
 """Which form of document it is; rises when an older release could not read it."""
@@ -82,7 +83,7 @@ def make_plan(scaler: Scaler, pool: str, change: SettingsChange) -> tuple[Stored
         made_at=_text(snapshot.now),
         change=change,
         basis=_basis(stored, snapshot, plan),
-        plan=asdict(plan),
+        plan=plan_document(plan),
     )
     return kept, plan
 
@@ -105,12 +106,12 @@ def carry_out(scaler: Scaler, kept: StoredPlan) -> PassReport:
     _check_version(kept, stored)
     change = checked(kept.pool, kept.change, stored.settings if stored else None)
 
-    def judge(stored: ScalerPass | None, look: Callable[[PoolSettings], Snapshot]) -> Plan:
+    def judge(stored: ScalerPass | None, look: Callable[[PoolSettings], Snapshot]) -> Judged:
         _check_version(kept, stored)
         snapshot, plan = foreseen(stored, change, look)
         if difference := moved(kept.basis, _basis(stored, snapshot, plan)):
             raise ConflictError(_refusal(kept.pool, difference))
-        return plan
+        return plan, inputs_for(plan, snapshot)
 
     done = control.carry_out(kept.pool, holder_here(), change, LEASE, scaler.proven_dead, scaler.adapter_id, judge)
     report = PassReport(kept.pool, True, done.current.holder, done.current.changed)

@@ -25,7 +25,7 @@ def carry_out(
         return observing.snapshot(transaction, pool, settings, adapter_id, proven_dead, change.template)
 
     # Locks the row: nobody stores other settings, or takes the lease, until this transaction ends.
-    plan = judge(passes.get_locked(transaction, pool), look)
+    plan, inputs = judge(passes.get_locked(transaction, pool), look)
     current = passes.begin(transaction, pool, holder, change, lease, proven_dead)
     if not current.held:
         raise ConflictError(
@@ -33,7 +33,7 @@ def carry_out(
         )
     if current.settings.version != plan.settings_version:
         raise ConflictError(f"pool {pool}: its settings were changed meanwhile: make a new plan")
-    applied = passes.apply(transaction, current, plan)
+    applied = passes.apply(transaction, current, plan, inputs)
     if applied is None or len(applied.drained) < len(plan.drains):
         raise ConflictError(f"pool {pool}: a worker that was to go began a task meanwhile: make a new plan")
     return CarriedOut(current, plan, applied)

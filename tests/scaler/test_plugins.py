@@ -80,7 +80,7 @@ def test_an_installed_policy_decides(place: Path, sqlite_path: Path, entry: str)
     install(place, "policy_tide", entry, SOURCE)
     dry = scaler(place, "--policy-content", "scaling=tide; moons=3", "--dry-run", "--json", database=sqlite_path)
     plan = json.loads(dry.stdout)["plan"]
-    assert (plan["policy"], plan["desired"], plan["reasons"][0]["code"]) == ("tide", 3, "tide")
+    assert (plan["policy"], plan["desired"], plan["codes"][0]) == ("tide", 3, "tide")
     wrong = scaler(place, "--policy-content", "scaling=tide; mons=3", "--dry-run", database=sqlite_path)
     refused(wrong, "'mons'", "did you mean moons?")
     refused(scaler(place, "--policy-content", "scaling=tide; moons=10", database=sqlite_path), "from 0 to 9")

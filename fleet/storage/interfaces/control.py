@@ -116,8 +116,11 @@ class CarriedOut:
     applied: Applied
 
 
-Judge = Callable[[ScalerPass | None, Callable[[PoolSettings], Snapshot]], Plan]
-"""Given what is stored of a pool and a way to look at it with other settings: the plan, or an exception."""
+Judged = tuple[Plan, Callable[[], Mapping[str, Any]] | None]
+"""A plan, and what makes the ledger's record of what it was based on, as `apply` takes them."""
+
+Judge = Callable[[ScalerPass | None, Callable[[PoolSettings], Snapshot]], Judged]
+"""Given what is stored of a pool and a way to look at it with other settings: what to do, or an exception."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from fleet.domain.plan import DrainWorker, Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.domain.worker import WorkerStatus
 from fleet.errors import ConflictError
-from fleet.storage.interfaces import CarriedOut, Judge, ScalerPass, Storage
+from fleet.storage.interfaces import CarriedOut, Judge, Judged, ScalerPass, Storage
 from tests.storage.plans import ADAPTER, FIXED, NO_CHANGE, begin, plan, starting
 from tests.storage.samples import everybody, holder, join, nobody, running_task
 
@@ -24,13 +24,13 @@ class Verdict:
         self.stored: ScalerPass | None = None
         self.seen: Snapshot | None = None
 
-    def __call__(self, stored: ScalerPass | None, look: Callable[[PoolSettings], Snapshot]) -> Plan:
+    def __call__(self, stored: ScalerPass | None, look: Callable[[PoolSettings], Snapshot]) -> Judged:
         """Look, and return the plan."""
         self.stored = stored
         self.seen = look(stored.settings if stored else PoolSettings("no", {}, 1))
         if isinstance(self.verdict, Exception):
             raise self.verdict
-        return self.verdict
+        return self.verdict, None
 
 
 def carry_out(store: Storage, judge: Judge, pool: str = "default") -> CarriedOut:
