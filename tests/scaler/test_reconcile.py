@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -247,11 +248,11 @@ def test_an_idle_worker_that_began_a_task_is_spared(world: World) -> None:
     control = world.storage.control
     apply = control.apply
 
-    def claim_first(current: ScalerPass, plan: Plan) -> Applied | None:
+    def claim_first(current: ScalerPass, plan: Plan, *inputs: Any) -> Applied | None:
         if plan.drains and not busy:
             busy.append(plan.drains[0].worker_id)
             world.occupy(busy)
-        return apply(current, plan)
+        return apply(current, plan, *inputs)
 
     busy: list[str] = []
     control.apply = claim_first  # type: ignore[method-assign]
@@ -298,8 +299,8 @@ def test_settings_changed_during_a_pass_are_applied_by_it(world: World) -> None:
     control = world.storage.control
     apply = control.apply
 
-    def change_meanwhile(current: ScalerPass, plan: Plan) -> Applied | None:
-        applied = apply(current, plan)
+    def change_meanwhile(current: ScalerPass, plan: Plan, *inputs: Any) -> Applied | None:
+        applied = apply(current, plan, *inputs)
         control.begin_pass(POOL, other_holder(), target(4), 30.0, world.proven_dead)
         return applied
 
@@ -330,11 +331,11 @@ def test_a_stale_pass_writes_nothing(world: World) -> None:
     control = world.storage.control
     apply = control.apply
 
-    def be_overtaken(current: ScalerPass, plan: Plan) -> Applied | None:
+    def be_overtaken(current: ScalerPass, plan: Plan, *inputs: Any) -> Applied | None:
         control.apply = apply  # type: ignore[method-assign]
         world.clock.advance(31)
         run_pass(world.scaler, POOL, SettingsChange())
-        return apply(current, plan)
+        return apply(current, plan, *inputs)
 
     control.apply = be_overtaken  # type: ignore[method-assign]
     original = control.begin_pass
