@@ -17,23 +17,30 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks import floors, ours
 from benchmarks.compare import Series, in_turns
 from benchmarks.contestants import Enqueue
-from benchmarks.measures import enqueue, layers
+from benchmarks.measures import enqueue, layers, scaler
 from benchmarks.processes import compile_fleet, folder, python, run
+from fleet.config import locate
+from fleet.domain.snapshot import PoolSettings
+from fleet.wiring import open_storage
 
 ROUNDS = 3
 TASKS = 4_000
 STRICT_TASKS = 800
 ROWS = 20_000
 SINGLES = 200
+WORKERS, WAITING, LOOKS = 1_000, 100_000, 5
+"""As many tasks for a worker as in a fleet of 10,000."""
 
 Bounds = Mapping[tuple[str, str], float]
 
 DEFAULT, STRICT, F1, F1S = "worker, default", "worker, --prefetch 1", "F1, one process", "F1s, one process"
 MANY, ROW_BY_ROW, ONE, INSERT = "enqueue_many", "executemany", "enqueue", "INSERT"
+BY_KIND, PLAIN = "a look by kind", "a look"
 HELP, STATUS, IMPORTS = "fleet --help", "fleet status", "import sqlalchemy, typer"
 
 BOUNDS: Bounds = {
@@ -41,6 +48,7 @@ BOUNDS: Bounds = {
     (STRICT, F1S): 4.8,
     (MANY, ROW_BY_ROW): 0.8,
     (ONE, INSERT): 3.0,
+    (BY_KIND, PLAIN): 2.0,
     (HELP, IMPORTS): 0.9,
     (STATUS, IMPORTS): 1.5,
 }
@@ -74,6 +82,8 @@ def _turns() -> dict[str, Callable[[], float]]:
         ROW_BY_ROW: partial(_in_folder, partial(enqueue.into_ours, json.dumps, rows=ROWS, measured=spent)),
         ONE: partial(_in_folder, partial(_singly, enqueue.fleet)),
         INSERT: partial(_in_folder, partial(_singly, enqueue.raw)),
+        BY_KIND: partial(_in_folder, partial(_look, "drain_time", {})),
+        PLAIN: partial(_in_folder, partial(_look, "fixed", {"target_workers": WORKERS})),
         HELP: partial(_command, "-m", "fleet", "--help"),
         STATUS: partial(_in_folder, _status),
         IMPORTS: partial(_command, "-c", "import sqlalchemy, typer"),
@@ -125,6 +135,18 @@ def _singly(way: Callable[[Path], AbstractContextManager[Enqueue]], place: Path)
     with way(place) as add:
         add(0)
         return spent(lambda: [add(n) for n in range(SINGLES)])
+
+
+def _look(policy: str, settings: Mapping[str, Any], place: Path) -> float:
+    """Return what it takes to read what a pass of this policy is based on."""
+    scaler.crowded(place / "fleet.db", WORKERS, WAITING)
+    storage = open_storage(locate(str(place / "fleet.db")))
+    asked = PoolSettings(policy, settings, 1)
+    seconds = spent(
+        lambda: [storage.control.snapshot("default", asked, "native:here", lambda _: False) for _ in range(LOOKS)]
+    )
+    storage.close()
+    return seconds
 
 
 def _command(*words: str) -> float:

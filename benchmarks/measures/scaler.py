@@ -35,16 +35,19 @@ def measure(scale: Scale, _peers: Sequence[Peer]) -> Outcome:
     """Compare the passes with each other and with an import."""
     with folder() as place:
         ours.created(place / "empty.db")
-        crowded(place / "large.db", scale.registered, scale.rows)
+        for database in ("large.db", "by_kind.db"):
+            crowded(place / database, scale.registered, scale.rows)
         name = large(scale.registered, scale.rows)
         turns = {
             IMPORT: partial(_cost, python("-c", "import sqlalchemy")),
             EMPTY: partial(_cost, _pass(place / "empty.db", 0)),
             name: partial(_cost, _pass(place / "large.db", scale.registered)),
+            f"{name}, by kind": partial(_cost, _pass_by_kind(place / "by_kind.db", scale.registered)),
         }
         # The first passes store the settings.
         run_command(_pass(place / "empty.db", 0))
         run_command(_pass(place / "large.db", scale.registered))
+        run_command(_pass_by_kind(place / "by_kind.db", scale.registered))
         found = in_turns(scale.commands, turns)
     wall = {which: Series(tuple(one[0] for one in each)) for which, each in found.items()}
     cpu = {which: Series(tuple(one[1] for one in each)) for which, each in found.items()}
@@ -79,6 +82,12 @@ def crowded(database: Path, workers: int, pending: int) -> None:
 
 def _pass(database: Path, workers: int) -> list[str]:
     return python("-m", "fleet.cli.scaler", "--db-path", str(database), "--target-workers", str(workers))
+
+
+def _pass_by_kind(database: Path, workers: int) -> list[str]:
+    """Return a pass that follows the work, and finds as many workers as it may have."""
+    bounds = ("--min-workers", str(workers), "--max-workers", str(workers))
+    return python("-m", "fleet.cli.scaler", "--db-path", str(database), "--policy", "drain_time", *bounds)
 
 
 def _cost(command: Sequence[str]) -> tuple[float, float]:

@@ -98,7 +98,8 @@ class NativeAdapter:
 
     def _arguments(self, group: GroupRecord, template: Template) -> list[str]:
         try:
-            options = self._arguments_of(with_capabilities(template.options, self._limits.base_capabilities))
+            offered = with_capabilities(template.options, self._limits.base_capabilities, group.capabilities)
+            options = self._arguments_of(offered)
         except UsageError as error:
             raise LaunchFailed(f"the template of pool {group.pool} makes no sense: {error}", REFUSED) from error
         return [

@@ -97,6 +97,7 @@ class AdapterService:
             _limit(reply.get("max_worker_groups")),
             _limit(reply.get("workers_per_group")),
             _capabilities(reply.get("base_capabilities")),
+            _capabilities(reply.get("capabilities_on_request")),
         )
         return Abilities(limits, frozenset(map(str, _items(reply.get("actions")))))
 

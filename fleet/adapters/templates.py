@@ -8,7 +8,7 @@ from typing import Any
 
 from fleet.adapters.base import REFUSED, LaunchFailed
 from fleet.domain.group import Template
-from fleet.domain.lanes import parse_capabilities
+from fleet.domain.lanes import named, parse_capabilities
 
 LOADS_CODE = ("tasks", "allow-shell", "shell-env")
 """Worker options that decide which code runs, and what of this host's environment it sees."""
@@ -45,16 +45,21 @@ def honoured(stored: Template | None, own: Template, *, given: bool, owned: bool
     return Template(own.python, own.cwd, stored.options)
 
 
-def with_capabilities(options: Mapping[str, Any], base: Mapping[str, float] | None) -> dict[str, Any]:
-    """Return a template's options, by which workers offer what their place offers, too; the template's amounts prevail.
+def with_capabilities(
+    options: Mapping[str, Any], base: Mapping[str, float] | None, asked: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Return a template's options, by which workers offer what their place offers and what their launch asks for, too.
+
+    Of one name what the launch asks for prevails, then what the template says.
 
     Raises:
         UsageError: what the template says that they offer makes no sense.
     """
-    own = sorted(_values(options, "capability"))
-    named = {name for text in own for name in parse_capabilities(text)}
-    further = [f"{name}={much:.15g}" for name, much in (base or {}).items() if much > 0 and name not in named]
-    return {**options, "capability": [*own, *further]} if further else dict(options)
+    own = {name: much for text in _values(options, "capability") for name, much in parse_capabilities(text).items()}
+    further = {name: much for name, much in {**(base or {}), **own, **(asked or {})}.items() if much > 0}
+    if further == own:
+        return dict(options)
+    return {**options, "capability": [named({name: much}) for name, much in further.items()]}
 
 
 def _foreign(option: str, stored: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:

@@ -94,7 +94,7 @@ class WebhookAdapter:
     def _order(self, group: GroupRecord, template: Template) -> dict[str, Any]:
         try:
             offered = self.info().limits.base_capabilities
-            options = self._assignment.arguments_of(with_capabilities(template.options, offered))
+            options = self._assignment.arguments_of(with_capabilities(template.options, offered, group.capabilities))
         except UsageError as error:
             raise LaunchFailed(f"the template of pool {group.pool} makes no sense: {error}", REFUSED) from error
         return {

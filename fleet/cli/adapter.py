@@ -106,6 +106,12 @@ def _shared(
     capability: Annotated[
         list[str] | None, typer.Option(metavar="NAME[=N]", help="What each worker there offers; may be repeated.")
     ] = None,
+    capability_on_request: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=N]", help="What a worker there offers where a launch asks for it; may be repeated."
+        ),
+    ] = None,
     priority: Annotated[
         int,
         typer.Option(
@@ -142,6 +148,7 @@ def _run(
     max_worker_groups: int | None,
     workers_per_group: int | None,
     capability: list[str] | None,
+    capability_on_request: list[str] | None,
     priority: int,
     heartbeat_interval: float,
     lease: float | None,
@@ -155,7 +162,10 @@ def _run(
         raise UsageError(f"--lease {lease:g}s: give at least three heartbeats ({3 * heartbeat_interval:g}s)")
     location = locate(db_path)
     limits = Limits(
-        max_worker_groups, workers_per_group, parse_capabilities(",".join(capability)) if capability else None
+        max_worker_groups,
+        workers_per_group,
+        parse_capabilities(",".join(capability)) if capability else None,
+        parse_capabilities(",".join(capability_on_request)) if capability_on_request else None,
     )
     assignment = Assignment(check_name("--adapter-id", adapter_id), location, worker_arguments, os.environ, limits)
     adapter = kind.make(assignment, own)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.cli.common import DatabaseOption, JsonOption, new_app, opened, print_json, print_table
+from fleet.cli.rows import offers
 from fleet.domain.group import GroupStatus
 from fleet.errors import ConflictError, NotFound
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fleet.storage.interfaces import Storage
 
 SHOWN = 20
+OFFERED = ("base_capabilities", "on_request")
 MOST = 10_000
 
 adapter_app = new_app("One adapter.")
@@ -43,9 +45,12 @@ def adapters(db_path: DatabaseOption = None, as_json: JsonOption = False) -> Non
         print("no adapters (a scaler starts workers of its own host without one)")
     else:
         columns = ["adapter_id", "kind", "state", "groups", "max_worker_groups", "workers_per_group", "priority"]
-        heads = ["ADAPTER", "KIND", "STATE", "GROUPS", "OF", "WORKERS EACH", "PRIORITY", "HOST", "BEAT", "WHY"]
-        shown = [*columns, "host", "last_heartbeat", "reason"]
-        print_table(heads, [[row[name] for name in shown] for row in rows], widest=120)
+        heads = ["ADAPTER", "KIND", "STATE", "GROUPS", "OF", "WORKERS EACH", "PRIORITY", "OFFERS", "ON REQUEST"]
+        heads += ["HOST", "BEAT", "WHY"]
+        shown = [*columns, "base_capabilities", "on_request", "host", "last_heartbeat", "reason"]
+        print_table(
+            heads, [[offers(row[name]) if name in OFFERED else row[name] for name in shown] for row in rows], widest=120
+        )
 
 
 def _adapter_rows(storage: Storage) -> list[dict[str, Any]]:
@@ -78,6 +83,7 @@ def _adapter_row(adapter: AdapterRecord) -> dict[str, Any]:
         "max_worker_groups": limits.max_worker_groups,
         "workers_per_group": limits.workers_per_group,
         "base_capabilities": dict(limits.base_capabilities or {}),
+        "on_request": dict(limits.on_request or {}),
         "resizes": adapter.resizes,
         "priority": adapter.priority,
         "last_heartbeat": adapter.last_heartbeat,

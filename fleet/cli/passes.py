@@ -14,6 +14,7 @@ from fleet.cli.output import fail, note, print_json, warn
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.domain.group import Template
+from fleet.domain.plan import Plan
 from fleet.errors import FleetError, UsageError
 from fleet.scaler import PassReport, Scaler, preview, run_pass, wait_for_pass, wait_until_ready
 from fleet.scaler.report import complaints, document, notices, orders, preview_document, state, summary
@@ -56,21 +57,25 @@ class Passes:
 
     def preview(self) -> int:
         """Print what a pass would do; return the exit code."""
-        with self._opened(read_only=True) as scaler:
+        with self.opened(read_only=True) as scaler:
             plan = preview(scaler, self.pool, self.change)
+        self.foretell(plan)
+        return 0
+
+    def foretell(self, plan: Plan) -> None:
+        """Print what would be done, and why."""
         if self.as_json:
             print_json(preview_document(plan))
         else:
             print(state(plan))
             print("\n".join(f"would {line}" if not plan.is_empty else line for line in orders(plan)))
-        return 0
 
     def run_once(self) -> int:
         """Run one pass and print what it did; return the exit code."""
-        with self._opened() as scaler:
+        with self.opened() as scaler:
             report = self._pass(scaler)
             self.change = NOTHING
-            code = self._print(report)
+            code = self.tell(report)
             if self.wait is not None and code == 0:
                 plan = wait_until_ready(scaler, self.pool, self.wait)
                 if self.verbose and not self.as_json:
@@ -105,11 +110,16 @@ class Passes:
         return wait_for_pass(scaler, self.pool, self.change, self.wait)
 
     @contextmanager
-    def _opened(self, *, read_only: bool = False) -> Iterator[Scaler]:
-        """Open the database anew for every pass: a loop then sees that the file was replaced."""
+    def opened(self, *, read_only: bool = False, create: bool = True) -> Iterator[Scaler]:
+        """Open the database anew for every pass: a loop then sees that the file was replaced.
+
+        Args:
+            read_only: open it so that nothing can be written.
+            create: make a missing file where its path was given absolute.
+        """
         path = self.location.path
         # Cron's working directory is not the one that a relative path was meant for: nothing is created there.
-        create = path is not None and self.location.given_absolute and not read_only and not is_there(path)
+        create = create and path is not None and self.location.given_absolute and not read_only and not is_there(path)
         storage = open_storage(self.location, create=create, read_only=read_only)
         try:
             if storage.created:
@@ -121,7 +131,7 @@ class Passes:
     def _template(self, stored: Template | None) -> Template:
         return honoured(stored, self.own, given=self.given, owned=self.location.path is not None)
 
-    def _print(self, report: PassReport) -> int:
+    def tell(self, report: PassReport) -> int:
         """Print a report, errors on stderr; return the exit code."""
         if self.as_json:
             print_json(document(report))

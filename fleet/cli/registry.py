@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.cli.common import DatabaseOption, JsonOption, opened, print_json, print_table
-from fleet.cli.rows import group_row, plain
+from fleet.cli.rows import group_row, offers, plain
 from fleet.domain.durations import format_seconds
 from fleet.domain.group import ENDED_GROUPS
 from fleet.domain.health import verdicts_of
+from fleet.domain.lanes import named
 from fleet.domain.metrics import moment, number
 from fleet.domain.worker import LIVE_STATUSES
 
@@ -44,7 +45,10 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
         print("no workers")
     else:
         print_table(
-            ["WORKER", "POOL", "STATE", "HEALTH", "TASK", *_USE, "BEAT", "HOST", "PID", "DONE", "FAILED", "LOG"],
+            [
+                *("WORKER", "POOL", "STATE", "HEALTH", "TASK", *_USE, "BEAT", "HOST", "PID"),
+                *("OFFERS", "DONE", "FAILED", "LOG"),
+            ],
             [
                 [
                     row["worker_id"],
@@ -56,6 +60,7 @@ def workers(everything: AllOption = False, db_path: DatabaseOption = None, as_js
                     format_seconds(max(0.0, row["heartbeat_age_seconds"])),
                     row["host"],
                     row["pid"],
+                    offers(row["capabilities"]),
                     row["tasks_done"],
                     row["tasks_failed"],
                     row["log_path"],
@@ -129,18 +134,13 @@ def groups(everything: AllOption = False, db_path: DatabaseOption = None, as_jso
     elif not rows:
         print("no groups")
     else:
-        columns = ["group_id", "pool", "state", "target_size", "adapter_id", "pid", "exit_code", "log_path", "error"]
+        columns = ["group_id", "pool", "state", "target_size", "capabilities", "adapter_id", "pid", "exit_code"]
+        columns += ["log_path", "error"]
         print_table(
             [name.removesuffix("_id").upper() for name in columns],
-            [[row[name] for name in columns] for row in rows],
+            [[offers(row[name]) if name == "capabilities" else row[name] for name in columns] for row in rows],
             widest=120,
         )
-
-
-def _named(capabilities: Mapping[str, float] | None) -> str | None:
-    if not capabilities:
-        return None
-    return ",".join(name if quantity == 1 else f"{name}={quantity:g}" for name, quantity in capabilities.items())
 
 
 def status(everything: AllOption = False, db_path: DatabaseOption = None, as_json: JsonOption = False) -> int:
@@ -185,7 +185,7 @@ def _print_status(found: Status, database: str) -> None:
                 [
                     entry.task,
                     entry.queue,
-                    _named(entry.requires),
+                    named(entry.requires) or None,
                     entry.blocked,
                     entry.scheduled,
                     entry.pending,

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from fleet.domain.lanes import named
+from fleet.domain.metrics import number
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -24,6 +27,13 @@ def _value(name: str, item: Any) -> Any:
     if name.endswith("_json"):
         return value_of(item)
     return float(item) if isinstance(item, Decimal) else item
+
+
+def offers(value: Any) -> str | None:
+    """Return the quantities of an object that a row holds, for people; what is no quantity is left out."""
+    if not isinstance(value, dict):
+        return None
+    return named({name: much for name, item in value.items() if (much := number(item)) is not None}) or None
 
 
 def value_of(text: Any) -> Any:

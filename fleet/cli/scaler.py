@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
 
 from fleet.cli.output import finished, guarded, speak_utf8
 from fleet.cli.passes import Passes
+from fleet.cli.settings_file import said_in_file
 from fleet.config import Location, locate, working_directory
 from fleet.domain.durations import parse_duration
 from fleet.domain.group import Template
 from fleet.domain.lanes import check_name
-from fleet.domain.policies import known_policies
+from fleet.domain.policies.content import parse_content
 from fleet.errors import UsageError
-from fleet.scaler import check_given
+from fleet.scaler import change_of, check_given
 from fleet.storage.interfaces import SettingsChange
 
 NAME = "fleet-scaler"
 SEPARATOR = "--"
+SUBCOMMANDS = {
+    "apply": "fleet.cli.stored_plans:run_apply",
+    "plan": "fleet.cli.stored_plans:run_plan",
+    "replay": "fleet.cli.replay:run_replay",
+    "simulate": "fleet.cli.simulate:run_simulate",
+}
+"""First words that are no pass, with the functions that they are."""
 LEAST_EVERY = 0.1
 """Seconds between two passes of a loop, at least."""
 
@@ -36,9 +47,10 @@ class Given:
     pool: str = "default"
     target_workers: int | None = None
     policy: str | None = None
+    policy_content: str | None = None
     db_path: str | None = None
     min_workers: int | None = None
-    max_workers: int | None = None
+    max_workers: str | None = None
     max_launch_per_cycle: int | None = None
     dry_run: bool = False
     json: bool = False
@@ -49,14 +61,8 @@ class Given:
 
 def run() -> None:
     """Run `fleet-scaler` and exit the process."""
-    if sys.argv[1:2] == ["simulate"]:
-        from fleet.cli.simulate import run_simulate
-
-        run_simulate(sys.argv[2:])
-    if sys.argv[1:2] == ["replay"]:
-        from fleet.cli.replay import run_replay
-
-        run_replay(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in SUBCOMMANDS:
+        _run_subcommand(sys.argv[1], sys.argv[2:])
     given = plain(sys.argv[1:])
     if given is None:
         from fleet.cli.scaler_options import run_in_full
@@ -67,11 +73,28 @@ def run() -> None:
         sys.exit(finished(guarded(lambda: execute(given))))
 
 
+def _run_subcommand(name: str, arguments: list[str]) -> NoReturn:
+    """Run one of the commands that are no pass; each has its own module and is imported when it is wanted."""
+    module, _, function = SUBCOMMANDS[name].partition(":")
+    run: Callable[[list[str]], NoReturn] = getattr(importlib.import_module(module), function)
+    run(arguments)
+
+
 def execute(given: Given) -> int:
     """Do what a command line asks for; return the exit code."""
     _check_times(given)
+    passes = passes_of(given)
+    if given.dry_run:
+        return passes.preview()
+    if given.every is not None:
+        passes.repeat(given.every)
+    return passes.run_once()
+
+
+def passes_of(given: Given) -> Passes:
+    """Return the passes that a command line asks for; nothing is opened yet."""
     options = _options(given.worker_options)
-    passes = Passes(
+    return Passes(
         location=_location(given.db_path),
         pool=check_name("--pool", given.pool),
         change=_change(given, options),
@@ -81,11 +104,6 @@ def execute(given: Given) -> int:
         as_json=given.json,
         verbose=given.verbose or (sys.stdout is not None and sys.stdout.isatty()),
     )
-    if given.dry_run:
-        return passes.preview()
-    if given.every is not None:
-        passes.repeat(given.every)
-    return passes.run_once()
 
 
 def _check_times(given: Given) -> None:
@@ -115,26 +133,38 @@ def _own_template(options: dict[str, Any] | None) -> Template:
 
 
 def _change(given: Given, options: dict[str, Any] | None) -> SettingsChange:
-    if given.target_workers is not None and given.policy not in (None, "fixed"):
-        raise UsageError(f"--target-workers means policy fixed: leave out --policy {given.policy}")
-    fixed = given.target_workers is not None
-    change = SettingsChange(
-        policy="fixed" if fixed else given.policy,
-        settings={"target_workers": given.target_workers} if fixed else None,
-        min_workers=given.min_workers,
-        max_workers=given.max_workers,
-        max_launch_per_cycle=given.max_launch_per_cycle,
-        template=None if options is None else _own_template(options),
-    )
+    change = change_of({**said_in_file(Path.cwd(), given.pool, _said(given)), **_said(given)})
+    if options is not None:
+        change = replace(change, template=_own_template(options))
     # Before the database is opened: a line that makes no sense creates none.
     check_given(change)
     return change
 
 
+def _said(given: Given) -> dict[str, object]:
+    """Return the settings that a command line gives; what two of its options say must agree."""
+    options = {
+        "target_workers": given.target_workers,
+        "policy": given.policy,
+        "min_workers": given.min_workers,
+        "max_workers": given.max_workers,
+        "max_launch_per_cycle": given.max_launch_per_cycle,
+    }
+    said: dict[str, object] = {name: value for name, value in options.items() if value is not None}
+    for name, value in parse_content(given.policy_content or "").items():
+        if str(said.setdefault(name, value)) != value:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {said[name]} and --policy-content {name}={value} disagree: leave one out"
+            )
+    if "target_workers" in said and said.setdefault("policy", "fixed") != "fixed":
+        raise UsageError(f"--target-workers means policy fixed: leave out --policy {said['policy']}")
+    return said
+
+
 # Cron's command line, read without the command-line library, whose import costs more than the pass itself.
 
-_TEXTS = ("--pool", "--policy", "--db-path")
-_NUMBERS = ("--target-workers", "--min-workers", "--max-workers", "--max-launch-per-cycle")
+_TEXTS = ("--pool", "--policy", "--policy-content", "--db-path", "--max-workers")
+_NUMBERS = ("--target-workers", "--min-workers", "--max-launch-per-cycle")
 _DURATIONS = ("--every", "--wait")
 _FLAGS = {"--dry-run": "dry_run", "--json": "json", "--verbose": "verbose", "-v": "verbose"}
 
@@ -166,7 +196,7 @@ def _take(values: dict[str, Any], name: str, text: str) -> bool:
         return False
     if name in _NUMBERS and text.isascii() and text.isdigit():
         values[field] = int(text)
-    elif name in _TEXTS and (name != "--policy" or text in known_policies()):
+    elif name in _TEXTS:
         values[field] = text
     elif name in _DURATIONS:
         try:

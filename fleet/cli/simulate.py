@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +14,10 @@ import typer
 from fleet.cli.common import JsonOption, duration, new_app, note, print_json, print_table, run_command
 from fleet.clock import boottime
 from fleet.domain.durations import format_seconds
-from fleet.domain.policies.in_force import in_force, read_given
+from fleet.domain.policies.content import parse_content
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
+from fleet.scaler import NEW_POOL, applied_to, change_of, checked
 from fleet.simulation import Outcome, Scenario, run
 from fleet.simulation.chances import parse_chance
 from fleet.simulation.loads import FORMS, Row, gathered, parse_load
@@ -145,49 +146,23 @@ def simulate(
 LEAST_EVERY = 0.1
 
 
-def _bounds(least: int, most: str, launches: int) -> Callable[[str, dict[str, object]], PoolSettings]:
-    if most.strip().lower() == "none":
-        bound = None
-    elif most.isascii() and most.isdigit():
-        bound = int(most)
-    else:
-        raise UsageError(f"--max-workers {most!r:.40}: give a whole number, or none")
-    if bound is not None and bound < least:
-        raise UsageError(f"--min-workers {least} is more than --max-workers {bound}")
-    return lambda policy, settings: PoolSettings(policy, settings, 1, least, bound, launches)
+def _bounds(least: int, most: str, launches: int) -> PoolSettings:
+    """Return what all contestants are told, where they are told nothing of their own."""
+    given = {"min_workers": least, "max_workers": most, "max_launch_per_cycle": launches}
+    return applied_to(NEW_POOL, checked(NAME, change_of(given), NEW_POOL))
 
 
-def _contestants(
-    names: Sequence[str], contents: Sequence[str], bounds: Callable[[str, dict[str, object]], PoolSettings]
-) -> list[Contestant]:
-    found = [_contestant(name, {}, bounds, name) for name in names]
+def _contestants(names: Sequence[str], contents: Sequence[str], base: PoolSettings) -> list[Contestant]:
+    found = [_contestant({"policy": name}, base, name) for name in names]
     for content in contents:
-        settings = _parsed(content)
-        name = settings.pop("scaling", DEFAULT_POLICY)
-        called = "; ".join([name, *(f"{key}={value}" for key, value in settings.items())])
-        found.append(_contestant(name, settings, bounds, called))
-    return found or [_contestant(DEFAULT_POLICY, {}, bounds, DEFAULT_POLICY)]
+        given = {"policy": DEFAULT_POLICY, **parse_content(content)}
+        called = "; ".join([given["policy"], *(f"{key}={value}" for key, value in given.items() if key != "policy")])
+        found.append(_contestant(given, base, called))
+    return found or [_contestant({"policy": DEFAULT_POLICY}, base, DEFAULT_POLICY)]
 
 
-def _contestant(
-    name: str, given: dict[str, str], bounds: Callable[[str, dict[str, object]], PoolSettings], called: str
-) -> Contestant:
-    read = {key: value for key, value in read_given(name, given).items() if value is not None}
-    in_force(name, read)
-    return Contestant(called, bounds(name, read))
-
-
-def _parsed(content: str) -> dict[str, str]:
-    """Return what `scaling=fixed; target_workers=4` says."""
-    found: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in content.split(";"))):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise UsageError(f"--policy-content: {part!r:.60} is no NAME=VALUE")
-        if name.strip() in found:
-            raise UsageError(f"--policy-content: {name.strip()} is given twice")
-        found[name.strip()] = value.strip()
-    return found
+def _contestant(given: Mapping[str, str], base: PoolSettings, called: str) -> Contestant:
+    return Contestant(called, applied_to(base, checked(NAME, change_of(given), base)))
 
 
 def _trace(file: str) -> list[Row]:

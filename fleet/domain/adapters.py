@@ -45,11 +45,13 @@ class Limits:
         max_worker_groups: groups at a time.
         workers_per_group: the largest group.
         base_capabilities: what each of its workers offers, whatever the pool's template says.
+        on_request: what they can offer beyond that, where a launch asks for it.
     """
 
     max_worker_groups: int | None = None
     workers_per_group: int | None = None
     base_capabilities: Mapping[str, float] | None = None
+    on_request: Mapping[str, float] | None = None
 
     def completed_by(self, other: Limits) -> Limits:
         """Return these limits, where None with those of `other`."""
@@ -57,6 +59,7 @@ class Limits:
             other.max_worker_groups if self.max_worker_groups is None else self.max_worker_groups,
             other.workers_per_group if self.workers_per_group is None else self.workers_per_group,
             other.base_capabilities if self.base_capabilities is None else self.base_capabilities,
+            other.on_request if self.on_request is None else self.on_request,
         )
 
 

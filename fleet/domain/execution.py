@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fleet.domain.jsontext import printable
 from fleet.domain.retry import MAX_INTERRUPTIONS, RetryPolicy
+from fleet.domain.spreading import Spreading
 from fleet.domain.task import MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS, TaskStatus
 
 # What is made for every task is a named tuple: a frozen dataclass of as many fields takes five times as long to make.
@@ -214,12 +215,14 @@ class Claimant:
         incarnation: its life.
         lease_seconds: its lease (a task that it failed is left to others for that long).
         concurrent: whether it begins all tasks of one claim at once, not one after the other.
+        spreading: how its claims spread; None where it takes what is next.
     """
 
     worker_id: str
     incarnation: str
     lease_seconds: float
     concurrent: bool = False
+    spreading: Spreading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +234,14 @@ class ClaimReply:
         accepted: of a `finish_and_claim`, the fences whose finish was written; the others had lost their claim.
         max_lane_id: the newest lane, so that the worker knows whether to learn lanes.
         status: the claimant's status as stored, None when the registry does not know this incarnation.
+        left_for: seconds until a task that was left to a better match is left to it no longer; None where none was.
     """
 
     tasks: tuple[ClaimedTask, ...] = ()
     accepted: frozenset[Fence] = field(default_factory=frozenset)
     max_lane_id: int = 0
     status: str | None = None
+    left_for: float | None = None
 
 
 class Outcome(StrEnum):

@@ -10,6 +10,7 @@ from typing import Any
 
 from fleet.domain.lifecycle import LifeCycle
 from fleet.domain.liveness import Gap, ProcessIdentity, lease_is_over
+from fleet.domain.spreading import PULLED, Allocation
 
 BOOT_DEADLINE = 60.0
 
@@ -174,10 +175,12 @@ class GroupOrders:
     Attributes:
         status: the stored status; `stopping` means drain all and end.
         target_size: how many workers to keep.
+        allocation: how claims spread over the workers of its pool.
     """
 
     status: GroupStatus
     target_size: int
+    allocation: Allocation = PULLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,8 @@ class Template:
         """Return the template that `template_json` describes, None when there is none."""
         if not isinstance(value, dict) or not {"python", "cwd", "options"} <= value.keys():
             return None
-        return cls(str(value["python"]), str(value["cwd"]), dict(value["options"]))
+        options = value["options"]
+        return cls(str(value["python"]), str(value["cwd"]), dict(options)) if isinstance(options, dict) else None
 
 
 def adapter_backoff(consecutive_failures: int) -> float:

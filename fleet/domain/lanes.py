@@ -138,6 +138,11 @@ def parse_capabilities(text: str) -> dict[str, float]:
     return offers
 
 
+def named(capabilities: Mapping[str, float]) -> str:
+    """Return quantities as `parse_capabilities` reads them, by name."""
+    return ",".join(name if much == 1 else f"{name}={much:.15g}" for name, much in sorted(capabilities.items()))
+
+
 def quantity_of(name: str, value: object) -> float:
     """Return a capability's quantity, an int where it is whole; raise UsageError when it is not a positive number."""
     try:

@@ -78,7 +78,9 @@ def placed(
 ) -> tuple[tuple[StartGroup, ...], list[Reason]]:
     """Distribute missing workers over adapters, each as far as it has room.
 
-    Adapters are asked in the order of the wish; without one the capable first, then by priority. Who cannot give what
+    Adapters are asked in the order of the wish; without one the capable first, then by priority. Those that have lately
+    refused or failed, and have had no success since, come after their equals: passes may be rarer than the pause after
+    a refusal, and would ask the same full place again and again. Who cannot give what
     the wish requires gets none of those workers. An adapter that cannot shrink a group gets whole groups, rounded up,
     but not beyond its share.
 
@@ -103,7 +105,7 @@ def placed(
         if wish.adapters is None or adapter.adapter_id in wish.adapters
     ]
     able = [place for place in places if _may_start(place.adapter, now, reasons)]
-    able.sort(key=lambda place: _turn(place.adapter, wanted, offered or {}, wish))
+    able.sort(key=lambda place: _turn(place.adapter, wanted, offered or {}, wish, now))
     number = min(missing, most)
     if number < missing:
         text = f"{number} of {missing} launches now: that many in one pass at most"
@@ -122,12 +124,17 @@ def placed(
 
 
 def _turn(
-    adapter: AdapterState, wanted: Sequence[Mapping[str, float]], offered: Mapping[str, float], wish: Wish
-) -> tuple[int, int, str]:
+    adapter: AdapterState,
+    wanted: Sequence[Mapping[str, float]],
+    offered: Mapping[str, float],
+    wish: Wish,
+    now: datetime,
+) -> tuple[int, bool, int, str]:
+    refused = adapter.refused_lately(now)
     if wish.adapters is not None:
-        return list(wish.adapters).index(adapter.adapter_id), 0, ""
+        return 0, refused, list(wish.adapters).index(adapter.adapter_id), ""
     served = 0 if wish.requires else _served(adapter, wanted, offered)
-    return -served, -adapter.priority, adapter.adapter_id
+    return -served, refused, -adapter.priority, adapter.adapter_id
 
 
 def _ordered(places: Sequence[Place], requires: Mapping[str, float], number: int) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fleet.domain.adapters import AdapterStatus, Limits
 from fleet.domain.lanes import capability_key, satisfies
+
+REMEMBERED = timedelta(minutes=10)
+"""For how long after its pause is over an adapter that refused is asked after its equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class AdapterState:
         """How many more groups it can carry; None for any number."""
         most = self.limits.max_worker_groups
         return None if most is None else max(0, most - self.groups)
+
+    def refused_lately(self, now: datetime) -> bool:
+        """Return whether it had no room, or failed, within `REMEMBERED` and has had no success since."""
+        return self.backoff_until is not None and self.backoff_until > now - REMEMBERED
 
 
 @dataclass

@@ -21,8 +21,9 @@ from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.faultpoints import reach
 from fleet.maintenance import MaintenanceReport, fail_dead_launches
 from fleet.maintenance import run_pass as maintain
+from fleet.scaler.foreseeing import foreseen
 from fleet.scaler.settings import NEW_POOL, applied_to, checked
-from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange, Storage
+from fleet.storage.interfaces import Applied, CarriedOut, Holder, ProvenDead, ScalerPass, SettingsChange, Storage
 
 LEASE = 30.0
 """Seconds for which a pass is believed without renewing; a holder that is proven dead is replaced at once."""
@@ -106,10 +107,12 @@ def run_pass(scaler: Scaler, pool: str, change: SettingsChange) -> PassReport:
         DatabaseError: the database could not be read or written; what was not written yet is left to the next pass.
     """
     control = scaler.storage.control
-    checked(pool, change, _stored(scaler, pool))
-    current = control.begin_pass(pool, _holder(), change, LEASE, scaler.proven_dead)
+    stored = _stored(scaler, pool)
+    change = checked(pool, change, stored)
+    _try(scaler, pool, stored or NEW_POOL, change)
+    current = control.begin_pass(pool, holder_here(), change, LEASE, scaler.proven_dead)
     reach("scaler.begun")
-    report = PassReport(pool, current.held, current.holder, _names(current.changed, change))
+    report = PassReport(pool, current.held, current.holder, current.changed)
     report.failures += note_ended(scaler.storage, scaler.adapter)
     if current.held:
         _reconcile_or_release(scaler, current, report)
@@ -118,10 +121,11 @@ def run_pass(scaler: Scaler, pool: str, change: SettingsChange) -> PassReport:
     return report
 
 
-def _names(changed: tuple[str, ...], change: SettingsChange) -> tuple[str, ...]:
-    """Return the names of changed settings, the policy's own settings by theirs."""
-    own = tuple(change.settings or ())
-    return tuple(name for given in changed for name in (own if given == "settings" else (given,)))
+def _try(scaler: Scaler, pool: str, stored: PoolSettings, change: SettingsChange) -> None:
+    """Decide once with settings that are not stored yet: what would end every pass from now on is not stored."""
+    wanted = applied_to(stored, change)
+    if wanted != stored:
+        decide(observe(scaler, pool, wanted))
 
 
 def preview(scaler: Scaler, pool: str, change: SettingsChange) -> Plan:
@@ -131,17 +135,18 @@ def preview(scaler: Scaler, pool: str, change: SettingsChange) -> Plan:
         UsageError: the settings make no sense.
         DatabaseError: the database could not be read.
     """
-    stored = _stored(scaler, pool)
-    settings = applied_to(stored or NEW_POOL, checked(pool, change, stored))
-    return decide(observe(scaler, pool, settings))
+    stored = scaler.storage.control.settings(pool)
+    change = checked(pool, change, stored.settings if stored else None)
+    return foreseen(stored, change, lambda settings: observe(scaler, pool, settings, change.template))[1]
 
 
-def observe(scaler: Scaler, pool: str, settings: PoolSettings) -> Snapshot:
+def observe(scaler: Scaler, pool: str, settings: PoolSettings, template: Template | None = None) -> Snapshot:
     """Read everything that a decision is based on, at one moment."""
-    return scaler.storage.control.snapshot(pool, settings, scaler.adapter_id, scaler.proven_dead)
+    return scaler.storage.control.snapshot(pool, settings, scaler.adapter_id, scaler.proven_dead, template)
 
 
-def _holder() -> Holder:
+def holder_here() -> Holder:
+    """Return this process, as it holds a lease."""
     identity = process.identify()
     return Holder(f"{identity.host}:{identity.pid}", identity)
 
@@ -153,11 +158,28 @@ def _stored(scaler: Scaler, pool: str) -> PoolSettings | None:
 
 def _reconcile_or_release(scaler: Scaler, current: ScalerPass, report: PassReport) -> None:
     try:
-        report.maintenance = maintain(scaler.storage, _holder(), scaler.proven_dead, scaler.clock)
+        report.maintenance = maintain(scaler.storage, holder_here(), scaler.proven_dead, scaler.clock)
         reach("scaler.maintained")
         _reconcile(scaler, current, report)
     except BaseException:
         # A scaler that loops lives on: its own lease must not keep it out of its next pass.
+        with suppress(Exception):
+            scaler.storage.control.end_pass(_renewed(scaler, current))
+        raise
+
+
+def go_on(scaler: Scaler, done: CarriedOut, report: PassReport) -> None:
+    """Act on a plan that was carried out, and go on as a pass does where settings were changed meanwhile."""
+    current = done.current
+    try:
+        reach("scaler.applied")
+        report.rounds.append(Round(done.plan, done.applied))
+        _act(scaler, current, report)
+        reach("scaler.acted")
+        report.failures += note_ended(scaler.storage, scaler.adapter)
+        if not scaler.storage.control.end_pass(current):
+            _reconcile(scaler, _renewed(scaler, current), report)
+    except BaseException:
         with suppress(Exception):
             scaler.storage.control.end_pass(_renewed(scaler, current))
         raise

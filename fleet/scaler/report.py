@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from fleet.domain.group import CommandKind
-from fleet.domain.plan import Plan
+from fleet.domain.lanes import named
+from fleet.domain.plan import Plan, StartGroup
 from fleet.scaler.reconcile import PassReport
 
 
@@ -102,7 +103,7 @@ def state(plan: Plan) -> str:
 
 def orders(plan: Plan) -> list[str]:
     """Return what a plan would do, one line each."""
-    lines = [f"start {start.size} workers through {start.adapter_id}" for start in plan.starts]
+    lines = [f"start {start.size} workers through {start.adapter_id}{_asked(start)}" for start in plan.starts]
     lines += [f"withdraw group {cancel.group_id} ({cancel.size} launching)" for cancel in plan.cancels]
     lines += [f"lower group {resize.group_id} from {resize.before} to {resize.after}" for resize in plan.resizes]
     lines += [
@@ -110,6 +111,10 @@ def orders(plan: Plan) -> list[str]:
         for drain in plan.drains
     ]
     return lines or ["nothing to do"]
+
+
+def _asked(start: StartGroup) -> str:
+    return f", each with {named(start.capabilities)}" if start.capabilities else ""
 
 
 def document(report: PassReport) -> dict[str, Any]:

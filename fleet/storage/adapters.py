@@ -28,7 +28,7 @@ from fleet.storage.sql import Row, Statement, as_time
 
 _COLUMNS = f"""adapter_id, kind, {PROCESS}, epoch, max_worker_groups, workers_per_group, base_capabilities_json,
     priority, resizes, last_heartbeat, lease_seconds, lease_expires_at, status, reason, backoff_until,
-    consecutive_failures"""
+    consecutive_failures, on_request_json"""
 _GET_TEXT = f"SELECT {_COLUMNS} FROM worker_adapter WHERE adapter_id = :adapter_id"
 _GET = Statement(_GET_TEXT)
 _GET_LOCKED = Statement(_GET_TEXT, f"{_GET_TEXT} FOR UPDATE")
@@ -40,13 +40,15 @@ _KNOW = Statement(
 _STAND = Statement(
     """UPDATE worker_adapter SET kind = :kind, host = :host, boot_id = :boot_id, pid_namespace = :pid_namespace,
         pid = :pid, pid_start_ticks = :pid_start_ticks, epoch = epoch + 1, max_worker_groups = :groups,
-        workers_per_group = :workers, base_capabilities_json = :capabilities, priority = :priority,
-        resizes = :resizes, last_heartbeat = :now, lease_seconds = :lease, lease_expires_at = :expires
+        workers_per_group = :workers, base_capabilities_json = :capabilities, on_request_json = :on_request,
+        priority = :priority, resizes = :resizes, last_heartbeat = :now, lease_seconds = :lease,
+        lease_expires_at = :expires
     WHERE adapter_id = :adapter_id RETURNING epoch"""
 )
 _BEAT = Statement(
     """UPDATE worker_adapter SET max_worker_groups = :groups, workers_per_group = :workers,
-        base_capabilities_json = :capabilities, last_heartbeat = :now, lease_expires_at = :expires,
+        base_capabilities_json = :capabilities, on_request_json = :on_request, last_heartbeat = :now,
+        lease_expires_at = :expires,
         pid = :pid, pid_start_ticks = :pid_start_ticks,
         reason = CASE WHEN status = 'active' THEN :trouble ELSE reason END
     WHERE adapter_id = :adapter_id AND epoch = :epoch"""
@@ -176,6 +178,7 @@ def _limits(adapter_id: str, limits: Limits) -> dict[str, Any]:
         "groups": limits.max_worker_groups,
         "workers": limits.workers_per_group,
         "capabilities": dumps(dict(limits.base_capabilities or {})),
+        "on_request": dumps(dict(limits.on_request)) if limits.on_request else None,
     }
 
 
@@ -256,11 +259,20 @@ def refused(transaction: Transaction, adapter_id: str, error_code: int | None, m
         transaction.rows(_REFUSED, adapter_id=adapter_id, failures=known.consecutive_failures, until=until)
     elif error_code is not None and error_code >= 500:
         failures = known.consecutive_failures + 1
-        until = transaction.now + timedelta(seconds=adapter_backoff(failures))
-        transaction.rows(_REFUSED, adapter_id=adapter_id, failures=failures, until=until)
-        if failures >= BREAKER:
-            why = printable(f"{failures} orders in a row failed, the last: {message}", 500)
-            set_status(transaction, adapter_id, AdapterStatus.PAUSED, why)
+        _count(transaction, adapter_id, failures, f"{failures} orders in a row failed, the last: {message}")
+
+
+def fell_short(transaction: Transaction, adapter_id: str, times: int, message: str) -> None:
+    """Note that a place did not give, so many times lately, what its adapter says that it does."""
+    if get(transaction, adapter_id, locked=True) is not None:
+        _count(transaction, adapter_id, times, f"{times} launches lately gave less than they asked for: {message}")
+
+
+def _count(transaction: Transaction, adapter_id: str, failures: int, why: str) -> None:
+    until = transaction.now + timedelta(seconds=adapter_backoff(failures))
+    transaction.rows(_REFUSED, adapter_id=adapter_id, failures=failures, until=until)
+    if failures >= BREAKER:
+        set_status(transaction, adapter_id, AdapterStatus.PAUSED, printable(why, 500))
 
 
 def _adapter_of(row: Row) -> AdapterRecord:
@@ -273,6 +285,7 @@ def _adapter_of(row: Row) -> AdapterRecord:
             whole(row["max_worker_groups"]),
             whole(row["workers_per_group"], least=1),
             quantities(row["base_capabilities_json"]),
+            quantities(row["on_request_json"]) or None,
         ),
         resizes=row["resizes"] is None or bool(row["resizes"]),
         priority=whole(row["priority"], least=-MOST_PRIORITY) or 0,

@@ -8,18 +8,20 @@ from typing import Any
 
 from fleet.domain.adapters import Tenure
 from fleet.domain.decision import Decision
-from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup
+from fleet.domain.group import CommandRecord, GroupOrders, GroupRecord, NewGroup, Template
 from fleet.domain.history import History
 from fleet.domain.liveness import DEFAULT_LEASE, Gap, ProcessIdentity
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.errors import UsageError
-from fleet.storage import commands, decisions, groups, maintenance, minutes, observing, passes, past
+from fleet.storage import carrying_out, commands, decisions, groups, maintenance, minutes, observing, passes, past
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import EVENTS_AFTER, record_event
 from fleet.storage.interfaces import (
     Applied,
+    CarriedOut,
     Holder,
+    Judge,
     MaintenancePass,
     MinuteCount,
     ProvenDead,
@@ -62,10 +64,17 @@ class SqlControlPlane:
         """Read every pool's settings."""
         return self._database.read(passes.get_all)
 
-    def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
+    def snapshot(
+        self,
+        pool: str,
+        settings: PoolSettings,
+        adapter_id: str,
+        proven_dead: ProvenDead,
+        template: Template | None = None,
+    ) -> Snapshot:
         """Read everything that a decision is based on, from one snapshot."""
         return self._database.read(
-            lambda transaction: observing.snapshot(transaction, pool, settings, adapter_id, proven_dead)
+            lambda transaction: observing.snapshot(transaction, pool, settings, adapter_id, proven_dead, template)
         )
 
     def apply(
@@ -85,6 +94,24 @@ class SqlControlPlane:
     def decision(self, decision_id: int) -> Decision | None:
         """Return one decision."""
         return self._database.read(lambda transaction: decisions.get(transaction, decision_id))
+
+    def carry_out(
+        self,
+        pool: str,
+        holder: Holder,
+        change: SettingsChange,
+        lease: float,
+        proven_dead: ProvenDead,
+        adapter_id: str,
+        judge: Judge,
+    ) -> CarriedOut:
+        """Store settings, take the lease and write the plan that `judge` makes, in one transaction."""
+        return self._database.write(
+            lambda transaction: carrying_out.carry_out(
+                transaction, pool, holder, change, lease, proven_dead, adapter_id, judge
+            ),
+            durable=True,
+        )
 
     def history(self, since: datetime) -> History:
         """Return what came to the queue since then."""

@@ -321,7 +321,7 @@ class Database:
             uuid = transaction.value(_UUID)
         except Exception as error:
             raise self._not_joined(error) from error
-        if not self._is_own(given) and uuid != self._uuid():
+        if not self._is_own(given) and uuid != self.uuid:
             raise UsageError(f"connection=: it is to another database than {self.shown}")
         check_commits(given)
         return transaction
@@ -337,10 +337,12 @@ class Database:
             )
         return refusal(original(error), self.shown) or self._told(error)
 
-    def _uuid(self) -> Any:
+    @property
+    def uuid(self) -> str:
+        """Which database it is; read once."""
         if self._known_uuid is None:
             self._known_uuid = self.read(lambda transaction: transaction.value(_UUID))
-        return self._known_uuid
+        return str(self._known_uuid)
 
     def _commit(self, connection: Connection) -> None:
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.domain.decision import SAMPLED, Decision
-from fleet.domain.plan import Plan
+from fleet.domain.plan import Plan, StartGroup
 from fleet.domain.reasons import Reason
 from fleet.storage.database import Transaction
 from fleet.storage.rows import dumps, loads, mapping
@@ -51,6 +52,9 @@ _NEWEST_OF_POOL = Statement(
 )
 _ONE = Statement(f"SELECT {_COLUMNS} FROM scaling_decision WHERE decision_id = :decision_id")
 
+_COUNT = re.compile(r"(?<![\w:.-])\d+(?:\.\d+)?(?![\w:-])")
+"""A number that stands for itself: no part of a name or of a time."""
+
 Inputs = Callable[[], Mapping[str, Any]]
 """Says what a decision was based on; asked only when a sample of it is due."""
 
@@ -63,7 +67,7 @@ def record(transaction: Transaction, epoch: int, plan: Plan, inputs: Inputs | No
     content = _content(plan)
     last = transaction.record(_LAST, pool=plan.pool)
     sample = _sample(transaction, plan.pool, inputs)
-    if last is not None and all(last[name] == value for name, value in content.items()):
+    if last is not None and _is_alike(last, content):
         transaction.rows(_REPEAT, decision_id=last["decision_id"], now=transaction.now, inputs=sample)
         return int(last["decision_id"])
     return int(
@@ -78,6 +82,19 @@ def record(transaction: Transaction, epoch: int, plan: Plan, inputs: Inputs | No
             **content,
         )
     )
+
+
+def _is_alike(last: Row, content: Mapping[str, Any]) -> bool:
+    """Return whether a decision is the last one again.
+
+    Reasons may count tasks, whose number changes with every pass: that alone makes no other decision.
+    """
+    same = all(last[name] == value for name, value in content.items() if name != "reasons_json")
+    return same and _uncounted(last["reasons_json"]) == _uncounted(content["reasons_json"])
+
+
+def _uncounted(texts: str) -> str:
+    return _COUNT.sub("#", texts)
 
 
 def _content(plan: Plan) -> dict[str, Any]:
@@ -95,13 +112,18 @@ def _content(plan: Plan) -> dict[str, Any]:
         "codes_json": json.dumps([reason.code for reason in plan.reasons]),
         "actions_json": dumps(
             {
-                "start": [[start.adapter_id, start.size] for start in plan.starts],
+                "start": [_said(start) for start in plan.starts],
                 "resize": [[resize.group_id, resize.before, resize.after] for resize in plan.resizes],
                 "cancel": [cancel.group_id for cancel in plan.cancels],
                 "drain": [worker.worker_id for worker in plan.drains],
             }
         ),
     }
+
+
+def _said(start: StartGroup) -> list[Any]:
+    asked = [dict(start.capabilities)] if start.capabilities else []
+    return [start.adapter_id, start.size, *asked]
 
 
 def _sample(transaction: Transaction, pool: str, inputs: Inputs | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What there is to do, in SQL: open tasks by lane, what they have taken lately, and who else would do them.
+"""What there is to do, in SQL: open tasks by lane, what they have taken lately, and what was advised about it.
 
 Read inside a pass's one read transaction, and only for policies that follow the work. Each count comes from the index
 of its status; statistics come from `work_minute`, never from finished tasks.
@@ -6,17 +6,17 @@ of its status; statistics come from `work_minute`, never from finished tasks.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleet.domain.demand import Offered, PastAdvice, PoolOffer, Work
-from fleet.domain.group import Template
+from fleet.domain.demand import PastAdvice, Work
+from fleet.domain.metrics import number
 from fleet.storage.database import Transaction
-from fleet.storage.rows import lane_of, loads, mapping, names_of, quantities
+from fleet.storage.rows import lane_of
 from fleet.storage.sql import Statement, as_time, time_of
 
 PACE = 300.0
@@ -29,7 +29,6 @@ MOST_SPLIT = 5_000
 """Newest tasks by which arrivals are divided between lanes."""
 
 MOST_ADVICES = 2_000
-MOST_OFFERS = 20
 
 _OPEN = Statement(
     """SELECT l.lane_id, l.queue, l.task, l.capability_key, l.assigned_worker, p.n, r.n, r.since
@@ -43,7 +42,7 @@ _OPEN = Statement(
     ORDER BY l.lane_id"""
 )
 _PAUSED = Statement("SELECT queue FROM queue_setting WHERE paused AND (paused_until IS NULL OR paused_until > :now)")
-_BUSY = Statement(
+_STATISTICS = Statement(
     """SELECT queue, task, sum(busy_seconds), sum(done + failed) FROM work_minute WHERE minute >= :since
     GROUP BY queue, task"""
 )
@@ -54,16 +53,9 @@ _NEWEST = Statement(
     """SELECT lane_id, count(*) FROM (SELECT lane_id FROM work_queue WHERE id >= :first ORDER BY id DESC LIMIT :most)
         AS newest GROUP BY lane_id"""
 )
-_OFFERS = """SELECT pool, handlers, queues, capabilities, sum(slots) FROM (SELECT pool, slots,
-        CAST(handlers_json AS TEXT) AS handlers, CAST(queues_json AS TEXT) AS queues,
-        CAST(capabilities_json AS TEXT) AS capabilities
-    FROM worker_registry WHERE {condition}) AS offers
-    GROUP BY pool, handlers, queues, capabilities ORDER BY 5 DESC, 1"""
-_LIVE_OFFERS = Statement(_OFFERS.format(condition="status = 'active' AND lease_expires_at >= :now"))
-_FORMER_OFFERS = Statement(_OFFERS.format(condition="pool = :pool"))
-_POOLS = Statement(
-    """SELECT pool, CAST(offers_json AS TEXT), CAST(template_json AS TEXT) FROM scheduler ORDER BY pool"""
-)
+# A server's statistics are of some time ago, when other tasks were open: by them it may read all that have ended.
+_BY_INDEX = Statement("SELECT 1", "SET LOCAL enable_seqscan = off")
+_AS_BEFORE = Statement("SELECT 1", "SET LOCAL enable_seqscan TO DEFAULT")
 _ADVICES = Statement(
     """SELECT created_at, last_seen_at, advised, desired, supply FROM (SELECT decision_id, created_at, last_seen_at,
             advised, desired, supply FROM scaling_decision WHERE pool = :pool ORDER BY decision_id DESC LIMIT :most)
@@ -91,18 +83,44 @@ def pace_of(now: datetime) -> Pace:
     return Pace(since, (now - since).total_seconds())
 
 
-def work(transaction: Transaction, pace: Pace) -> tuple[Work, ...]:
-    """Return open tasks by lane, and lanes that were worked on lately; lanes of paused queues have nothing pending."""
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """What there is to do.
+
+    Attributes:
+        works: open tasks by lane, and lanes that were worked on lately; those of paused queues have nothing pending.
+        waiting: pending tasks, those of paused queues included.
+        running: running tasks.
+    """
+
+    works: tuple[Work, ...]
+    waiting: int
+    running: int
+
+
+def open_work(transaction: Transaction, pace: Pace) -> OpenWork:
+    """Return what there is to do."""
     now = transaction.now
     paused = {queue for (queue,) in transaction.rows(_PAUSED, now=now)}
-    found = transaction.rows(_OPEN, since=pace.since)
-    works = {row[0]: _work(row, now, paused) for row in found}
-    if not works:
-        return ()
-    _add_busy(transaction, works, pace)
-    _add_seconds(transaction, works)
-    _add_arrivals(transaction, works, pace)
-    return tuple(works.values())
+    with _by_index(transaction):
+        rows = transaction.rows(_OPEN, since=pace.since)
+        works = {row[0]: _work(row, now, paused) for row in rows}
+        if works:
+            _add_busy(transaction, works, pace)
+            _add_seconds(transaction, works)
+            _add_arrivals(transaction, works, pace)
+    waiting, running = (sum(row[column] or 0 for row in rows) for column in (5, 6))
+    return OpenWork(tuple(works.values()), waiting, running)
+
+
+@contextmanager
+def _by_index(transaction: Transaction) -> Iterator[None]:
+    if transaction.is_sqlite:
+        yield
+        return
+    transaction.rows(_BY_INDEX)
+    yield
+    transaction.rows(_AS_BEFORE)
 
 
 def _work(row: tuple[Any, ...], now: datetime, paused: set[str]) -> Work:
@@ -118,32 +136,39 @@ def _work(row: tuple[Any, ...], now: datetime, paused: set[str]) -> Work:
     )
 
 
+def _statistics(transaction: Transaction, since: datetime) -> Mapping[tuple[str, str], tuple[float, float]]:
+    """Return (busy seconds, executions) by queue and handler; what a stranger's statement made senseless is none."""
+    found = {}
+    for queue, task, busy, executions in transaction.rows(_STATISTICS, since=since):
+        seconds, many = number(busy), number(float(executions))
+        if seconds is not None and many is not None:
+            found[queue, task] = seconds, many
+    return found
+
+
 def _add_busy(transaction: Transaction, works: dict[int, Work], pace: Pace) -> None:
     """Divide what a handler took between its lanes by their open tasks; statistics know no requirements."""
-    busy = {(queue, task): seconds for queue, task, seconds, _ in transaction.rows(_BUSY, since=pace.since)}
+    statistics = _statistics(transaction, pace.since)
     lanes: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for lane_id, one in works.items():
         lanes[one.queue, one.task].append(lane_id)
     for kind, members in lanes.items():
+        busy, _ = statistics.get(kind, (0.0, 0.0))
         # One open task more for each: lanes with nothing open have had their part too.
         weights = [works[lane_id].pending + works[lane_id].running + 1 for lane_id in members]
         for lane_id, weight in zip(members, weights, strict=True):
-            works[lane_id] = replace(works[lane_id], busy=busy.get(kind, 0.0) * weight / sum(weights))
+            works[lane_id] = replace(works[lane_id], busy=busy * weight / sum(weights))
 
 
 def _add_seconds(transaction: Transaction, works: dict[int, Work]) -> None:
     missing = set(works)
     for back in MEASURED:
         since = (transaction.now - timedelta(seconds=back)).replace(second=0, microsecond=0)
-        means = {
-            (queue, task): seconds / int(number)
-            for queue, task, seconds, number in transaction.rows(_BUSY, since=since)
-            if number
-        }
+        statistics = _statistics(transaction, since)
         for lane_id in list(missing):
-            one = works[lane_id]
-            if (one.queue, one.task) in means:
-                works[lane_id] = replace(one, seconds=means[one.queue, one.task])
+            busy, executions = statistics.get((works[lane_id].queue, works[lane_id].task), (0.0, 0.0))
+            if executions:
+                works[lane_id] = replace(works[lane_id], seconds=busy / executions)
                 missing.discard(lane_id)
         if not missing:
             return
@@ -182,46 +207,6 @@ def first_since(transaction: Transaction, since: datetime) -> tuple[int, int]:
         else:
             low = found[0][0] + 1
     return low, last
-
-
-def pools(transaction: Transaction, pool: str) -> tuple[PoolOffer, ...]:
-    """Return what each pool takes: of live workers, else what the last ones registered; `pool` is always among them."""
-    slots: defaultdict[str, int] = defaultdict(int)
-    live: defaultdict[str, list[Offered]] = defaultdict(list)
-    for name, handlers, queues, capabilities, number in transaction.rows(_LIVE_OFFERS, now=transaction.now):
-        slots[name] += number
-        live[name].append(_offered(handlers, queues, capabilities))
-    stored = {name: (offers, template) for name, offers, template in transaction.rows(_POOLS)}
-    return tuple(
-        PoolOffer(
-            pool=name,
-            slots=slots[name],
-            offers=tuple(live[name][:MOST_OFFERS]) or _former(transaction, name, stored.get(name, (None, None))[0]),
-            queues=_queues(stored.get(name, (None, None))[1]),
-        )
-        for name in sorted({pool, *stored, *live})
-    )
-
-
-def _offered(handlers: str | None, queues: str | None, capabilities: str | None) -> Offered:
-    return Offered(frozenset(names_of(handlers)), names_of(queues), quantities(capabilities))
-
-
-def _former(transaction: Transaction, pool: str, stored: str | None) -> tuple[Offered, ...]:
-    """Return what is kept in the pool's row; of a pool that had no row then, what its former workers registered."""
-    kept = mapping(stored)
-    if isinstance(kept.get("handlers"), list):
-        return (_offered(*(json.dumps(kept.get(key)) for key in ("handlers", "queues", "capabilities"))),)
-    former = transaction.rows(_FORMER_OFFERS, pool=pool)
-    return tuple(_offered(*row[1:4]) for row in former[:MOST_OFFERS])
-
-
-def _queues(text: str | None) -> tuple[str, ...]:
-    """Return the queues of a template's workers, without weights; none where it names none."""
-    template = Template.from_json(loads(text))
-    told: Any = template.options.get("queue", ()) if template else ()
-    named: Sequence[Any] = [told] if isinstance(told, str) else told if isinstance(told, (list, tuple)) else ()
-    return tuple(str(queue).partition("=")[0] for queue in named)
 
 
 def advices(transaction: Transaction, pool: str, reach: float) -> tuple[PastAdvice, ...]:

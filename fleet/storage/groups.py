@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from fleet.domain.allocation import allocation_of
 from fleet.domain.group import GroupOrders, GroupRecord, GroupStatus, NewGroup
 from fleet.domain.group import is_gone as judged_gone
 from fleet.domain.jsontext import printable
+from fleet.domain.lanes import named
 from fleet.domain.liveness import Gap, ProcessIdentity
+from fleet.domain.placement import StartGroup
 from fleet.storage.database import Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import ProvenDead
-from fleet.storage.registration import drain
-from fleet.storage.rows import GROUP_COLUMNS, dumps, group_of, process_values
+from fleet.storage.rows import GROUP_COLUMNS, dumps, group_of, loads, process_values
 from fleet.storage.sql import Statement
 
 _OPEN = "status NOT IN ('stopped', 'failed')"
@@ -26,9 +29,9 @@ _ALL = Statement(
     ORDER BY created_at DESC, group_id"""
 )
 _REQUEST = Statement(
-    """INSERT INTO worker_group (group_id, pool, adapter_id, target_size, status, launch_token, created_at,
-        boot_deadline_at, decision_id)
-    VALUES (:group_id, :pool, :adapter_id, :size, 'requested', :token, :now, :deadline, :decision_id)"""
+    """INSERT INTO worker_group (group_id, pool, adapter_id, capabilities_json, target_size, status, launch_token,
+        created_at, boot_deadline_at, decision_id)
+    VALUES (:group_id, :pool, :adapter_id, :capabilities, :size, 'requested', :token, :now, :deadline, :decision_id)"""
 )
 _ADD = Statement(
     """INSERT INTO worker_group (group_id, pool, capabilities_json, target_size, status, launch_token, host, boot_id,
@@ -77,6 +80,7 @@ _END = Statement(
     WHERE group_id = :group_id AND {_OPEN}"""
 )
 _RESIZE = Statement("UPDATE worker_group SET target_size = :after WHERE group_id = :group_id AND target_size = :before")
+_SETTINGS = Statement("SELECT settings_json FROM scheduler WHERE pool = :pool")
 _MEMBERS = Statement(
     """SELECT worker_id, incarnation FROM worker_registry
     WHERE group_id = :group_id AND status = 'active' ORDER BY worker_id"""
@@ -109,8 +113,7 @@ def request(
     transaction: Transaction,
     group_id: str,
     pool: str,
-    adapter_id: str,
-    size: int,
+    start: StartGroup,
     token: str,
     decision_id: int,
     boot_deadline: float,
@@ -120,14 +123,17 @@ def request(
         _REQUEST,
         group_id=group_id,
         pool=pool,
-        adapter_id=adapter_id,
-        size=size,
+        adapter_id=start.adapter_id,
+        capabilities=dumps(dict(start.capabilities)),
+        size=start.size,
         token=token,
         now=transaction.now,
         deadline=transaction.now + timedelta(seconds=boot_deadline),
         decision_id=decision_id,
     )
-    record_event(transaction, "group_requested", group_id, f"{size} workers of pool {pool} through {adapter_id}")
+    asked = f", each with {named(start.capabilities)}" if start.capabilities else ""
+    text = f"{start.size} workers of pool {pool} through {start.adapter_id}{asked}"
+    record_event(transaction, "group_requested", group_id, text)
 
 
 def add(transaction: Transaction, group: NewGroup) -> GroupOrders:
@@ -146,7 +152,12 @@ def add(transaction: Transaction, group: NewGroup) -> GroupOrders:
         log_path=group.log_path,
     )
     record_event(transaction, "group_started", group.group_id, f"{group.target_size} workers of pool {group.pool}")
-    return GroupOrders(GroupStatus.RUNNING, group.target_size)
+    return _orders(transaction, group.pool, GroupStatus.RUNNING, group.target_size)
+
+
+def _orders(transaction: Transaction, pool: str, status: GroupStatus, size: int) -> GroupOrders:
+    stored = loads(transaction.value(_SETTINGS, pool=pool))
+    return GroupOrders(status, size, allocation_of(stored if isinstance(stored, dict) else {}))
 
 
 def launching(
@@ -186,7 +197,7 @@ def contact(
     if not accepted or found is None:
         return None
     record_event(transaction, "group_running", group_id, f"pid {process.pid} on {process.host}")
-    return GroupOrders(found.status, found.target_size)
+    return _orders(transaction, found.pool, found.status, found.target_size)
 
 
 def beat(transaction: Transaction, group_id: str, process: ProcessIdentity) -> GroupOrders | None:
@@ -203,7 +214,7 @@ def beat(transaction: Transaction, group_id: str, process: ProcessIdentity) -> G
         pid=process.pid,
         pid_start_ticks=process.start_ticks,
     )
-    return GroupOrders(found.status, found.target_size) if renewed else None
+    return _orders(transaction, found.pool, found.status, found.target_size) if renewed else None
 
 
 def fail(

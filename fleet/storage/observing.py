@@ -6,7 +6,6 @@ Workers are read in as many columns as a plan needs, and what many of them have 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from fleet.domain import clamps
 from fleet.domain.adapters import NATIVE, AdapterRecord, Limits, is_alive, native_id
 from fleet.domain.group import Template, adapter_backoff
-from fleet.domain.lanes import parse_capabilities
 from fleet.domain.metrics import number
 from fleet.domain.placement import AdapterState
 from fleet.domain.policies import follows_work
@@ -22,12 +20,12 @@ from fleet.domain.policies.in_force import in_force
 from fleet.domain.snapshot import PoolSettings, PoolWorker, Snapshot
 from fleet.domain.worker import WorkerStatus
 from fleet.errors import UsageError
-from fleet.storage import adapters, demand, groups
+from fleet.storage import adapters, demand, groups, offers
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import ProvenDead
 from fleet.storage.presence import PRESENCE, PRESENCE_WIDTH, is_gone
 from fleet.storage.registration import read_gap
-from fleet.storage.rows import lane_of, loads, mapping, names_of
+from fleet.storage.rows import lane_of, names_of, quantities
 from fleet.storage.sql import Statement, as_time, time_of
 
 _OPEN_TASKS = Statement(
@@ -57,7 +55,11 @@ _WORKERS = Statement(_WORKERS_TEXT.format(more="NULL, NULL, NULL"))
 # What only policies that follow the work ask of each worker.
 _WORKERS_AT_WORK = Statement(
     _WORKERS_TEXT.format(more="adapter_id, idle_since, json_extract(metadata_json, '$.cpu_percent')"),
-    _WORKERS_TEXT.format(more="adapter_id, idle_since, CAST(metadata_json AS json)->>'cpu_percent'"),
+    # A server refuses to look into a document in which a character is escaped that its texts cannot hold.
+    _WORKERS_TEXT.format(
+        more="""adapter_id, idle_since, CASE WHEN strpos(CAST(metadata_json AS TEXT), '\\u') = 0
+            THEN metadata_json->>'cpu_percent' END"""
+    ),
 )
 _FAILED_LAUNCHES = Statement(
     """SELECT count(*), max(g.stopped_at) FROM worker_group g
@@ -79,15 +81,22 @@ _QUARANTINED = Statement(
 
 
 def snapshot(
-    transaction: Transaction, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead
+    transaction: Transaction,
+    pool: str,
+    settings: PoolSettings,
+    adapter_id: str,
+    proven_dead: ProvenDead,
+    template: Template | None = None,
 ) -> Snapshot:
     """Read what a decision is based on."""
     now, gap = transaction.now, read_gap(transaction)
     elastic = follows_work(settings.policy)
     rows = transaction.rows(_WORKERS_AT_WORK if elastic else _WORKERS, pool=pool, now=now)
     found = groups.live(transaction, pool)
-    waiting, running = transaction.rows(_OPEN_TASKS)[0]
-    template, *times = next(iter(transaction.rows(_POOL, pool=pool)), (None, None, None, None))
+    text, *times = next(iter(transaction.rows(_POOL, pool=pool)), (None, None, None, None))
+    given, template = template, template or offers.template_of(text)
+    # Whoever counts by lane need not count again.
+    waiting, running = (0, 0) if elastic else transaction.rows(_OPEN_TASKS)[0]
     plain = Snapshot(
         now=now,
         pool=pool,
@@ -106,20 +115,24 @@ def snapshot(
         wanted=tuple(
             lane_of(row) for row in transaction.rows(_WANTED, soon=transaction.now + timedelta(seconds=_SOON))
         ),
-        offered=_offered(template),
+        offered=offers.capabilities_of(template),
+        slots=offers.slots_of(template),
         last_cycle_at=as_time(times[0]),
         last_scale_up_at=as_time(times[1]),
         last_scale_down_at=as_time(times[2]),
     )
-    return _with_demand(transaction, plain) if elastic else plain
+    return _with_demand(transaction, plain, given) if elastic else plain
 
 
-def _with_demand(transaction: Transaction, plain: Snapshot) -> Snapshot:
+def _with_demand(transaction: Transaction, plain: Snapshot, given: Template | None) -> Snapshot:
     pace = demand.pace_of(plain.now)
+    found = demand.open_work(transaction, pace)
     return replace(
         plain,
-        work=demand.work(transaction, pace),
-        pools=demand.pools(transaction, plain.pool),
+        waiting=found.waiting,
+        running=found.running,
+        work=found.works,
+        pools=offers.pools(transaction, plain.pool, given),
         pace_window=pace.window,
         advices=demand.advices(transaction, plain.pool, _reach(plain.settings)),
     )
@@ -134,27 +147,17 @@ def _reach(settings: PoolSettings) -> float:
         return 0.0
 
 
-def _offered(text: str | None) -> Mapping[str, float]:
-    """Return what the pool's workers offer by its template; what makes no sense there fails their launch."""
-    template = Template.from_json(loads(text))
-    told = template.options.get("capability", ()) if template else ()
-    try:
-        return parse_capabilities(",".join([told] if isinstance(told, str) else map(str, told)))
-    except (UsageError, TypeError):
-        return {}
-
-
 def _workers(rows: list[tuple[Any, ...]]) -> tuple[PoolWorker, ...]:
-    offers: dict[tuple[str, str, str], tuple[Any, Any, Any]] = {}
-    return tuple(_worker(row[PRESENCE_WIDTH:], offers) for row in rows)
+    known: dict[tuple[str, str, str], tuple[Any, Any, Any]] = {}
+    return tuple(_worker(row[PRESENCE_WIDTH:], known) for row in rows)
 
 
-def _worker(row: tuple[Any, ...], offers: dict[tuple[str, str, str], tuple[Any, Any, Any]]) -> PoolWorker:
+def _worker(row: tuple[Any, ...], known: dict[tuple[str, str, str], tuple[Any, Any, Any]]) -> PoolWorker:
     """Return a row as a worker; texts that say the same offer are read once."""
     texts = row[6:9]
-    offer = offers.get(texts)
+    offer = known.get(texts)
     if offer is None:
-        offer = offers[texts] = (mapping(texts[0]), names_of(texts[1]), names_of(texts[2]))
+        offer = known[texts] = (quantities(texts[0]), names_of(texts[1]), names_of(texts[2]))
     return PoolWorker(
         worker_id=row[0],
         incarnation=row[1],
@@ -230,4 +233,5 @@ def _adapter(
         adapter.reason,
         max(filter(None, (until, adapter.backoff_until)), default=None),
         max(failures, adapter.consecutive_failures),
+        (adapter.limits.on_request or {}) if adapter.lease_expires_at is not None else {},
     )

@@ -8,13 +8,14 @@ from typing import Any
 
 from fleet.domain.group import BOOT_DEADLINE, CommandKind, Template
 from fleet.domain.plan import Plan, StartGroup
+from fleet.domain.policies.in_force import merged
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import UsageError
 from fleet.storage import adapters, commands, decisions, groups
 from fleet.storage.database import Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.interfaces import Applied, Holder, ProvenDead, ScalerPass, SettingsChange
-from fleet.storage.registration import drain
 from fleet.storage.rows import dumps, loads, mapping, process_from_json, process_json
 from fleet.storage.sql import Row, Statement, as_time
 
@@ -95,7 +96,6 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
     """Write the settings that differ from the stored ones; return their names."""
     stored: dict[str, Any] = {
         "policy": row["policy"],
-        "settings": mapping(row["settings_json"]),
         "min_workers": row["min_workers"],
         "max_workers": row["max_workers"],
         "max_launch_per_cycle": row["max_launch_per_cycle"],
@@ -103,33 +103,52 @@ def _store(transaction: Transaction, row: Row, change: SettingsChange) -> tuple[
     }
     given: dict[str, Any] = {
         "policy": change.policy,
-        "settings": None if change.settings is None else dict(change.settings),
         "min_workers": change.min_workers,
         "max_workers": change.max_workers,
         "max_launch_per_cycle": change.max_launch_per_cycle,
         "template": change.template.as_json() if change.template else None,
     }
-    changed = tuple(name for name, value in given.items() if value is not None and value != stored[name])
+    result = {name: value if given[name] is None else given[name] for name, value in stored.items()}
+    if change.without_maximum:
+        result["max_workers"] = None
+    before = mapping(row["settings_json"])
+    after = (
+        before if change.policy is None and not change.settings else _settings_after(result["policy"], before, change)
+    )
+    changed = (*(name for name in stored if result[name] != stored[name]), *_differing(before, after, change))
     if not changed:
         return ()
-    merged = {name: given[name] if given[name] is not None else stored[name] for name in stored}
-    if merged["max_workers"] is not None and merged["max_workers"] < merged["min_workers"]:
+    if result["max_workers"] is not None and result["max_workers"] < result["min_workers"]:
         raise UsageError(
-            f"pool {row['pool']}: the minimum of {merged['min_workers']} workers is above the maximum of "
-            f"{merged['max_workers']}: change one of them"
+            f"pool {row['pool']}: the minimum of {result['min_workers']} workers is above the maximum of "
+            f"{result['max_workers']}: change one of them"
         )
     transaction.rows(
         _STORE,
         pool=row["pool"],
-        policy=merged["policy"],
-        settings=dumps(merged["settings"]),
-        min_workers=merged["min_workers"],
-        max_workers=merged["max_workers"],
-        max_launch=merged["max_launch_per_cycle"],
-        template=dumps(merged["template"]) if merged["template"] is not None else None,
+        policy=result["policy"],
+        settings=dumps(after),
+        min_workers=result["min_workers"],
+        max_workers=result["max_workers"],
+        max_launch=result["max_launch_per_cycle"],
+        template=dumps(result["template"]) if result["template"] is not None else None,
     )
     record_event(transaction, "settings_changed", row["pool"], ", ".join(changed))
     return changed
+
+
+def _settings_after(policy: str, before: dict[str, Any], change: SettingsChange) -> dict[str, Any]:
+    return merged(policy, before, change.settings or {})
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any], change: SettingsChange) -> list[str]:
+    """Return the names of values that are no longer what they were."""
+    given = change.settings or {}
+    return [
+        name if name in given else f"{name} (dropped)"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
@@ -157,6 +176,12 @@ def _pass(row: Row, *, held: bool, changed: tuple[str, ...] = ()) -> ScalerPass:
 def get(transaction: Transaction, pool: str) -> ScalerPass | None:
     """Read a pool's settings."""
     row = transaction.record(_GET, pool=pool)
+    return _pass(row, held=False) if row else None
+
+
+def get_locked(transaction: Transaction, pool: str) -> ScalerPass | None:
+    """Read a pool's settings, and let nobody change them until the transaction ends."""
+    row = transaction.record(_GET_LOCKED, pool=pool)
     return _pass(row, held=False) if row else None
 
 
@@ -232,13 +257,12 @@ def _start(transaction: Transaction, current: ScalerPass, decision_id: int, star
     group_id, launch_token = uuid.uuid4().hex[:12], uuid.uuid4().hex
     adapters.know(transaction, start.adapter_id)
     deadline = BOOT_DEADLINE + _rest(transaction, start.adapter_id)
-    groups.request(
-        transaction, group_id, current.pool, start.adapter_id, start.size, launch_token, decision_id, deadline
-    )
+    groups.request(transaction, group_id, current.pool, start, launch_token, decision_id, deadline)
     arguments = {
         "group_id": group_id,
         "launch_token": launch_token,
         "size": start.size,
+        "capabilities": dict(start.capabilities),
         "template": current.template.as_json() if current.template else None,
     }
     command_id = commands.issue(

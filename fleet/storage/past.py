@@ -102,7 +102,7 @@ def _by_minute(transaction: Transaction, first: int, lanes: Mapping[int, Lane]) 
 def _statistics(transaction: Transaction, since: datetime, until: datetime, lanes: Mapping[int, Lane]) -> list[Came]:
     """Return what was finished by minute before rows begin: when it came, and what it waited, nobody knows any more."""
     whole = until.replace(second=0, microsecond=0)
-    by_kind = {(lane.queue, lane.task): lane for lane in reversed(list(lanes.values())) if not lane.assigned_worker}
+    by_kind = {(lane.queue, lane.task): lane for lane in reversed(tuple(lanes.values())) if not lane.assigned_worker}
     return [
         Came(
             by_kind.get((queue, task)) or Lane(0, queue, task, {}),

@@ -20,7 +20,9 @@ from fleet.domain.worker import (
     WorkerStatus,
 )
 from fleet.errors import IllegalTransition, WorkerIdTaken
+from fleet.storage import offers, shortfalls
 from fleet.storage.database import Database, Transaction
+from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.forgetting import Ended, forget
 from fleet.storage.interfaces import ALL_WORKERS, ProvenDead
@@ -47,10 +49,6 @@ _INSERT = Statement(
         :log_path, :resources, :metadata, :now)
     ON CONFLICT (worker_id) DO NOTHING
     """
-)
-_OFFERS = Statement(
-    "UPDATE scheduler SET offers_json = :offers WHERE pool = :pool"
-    " AND (offers_json IS NULL OR CAST(offers_json AS TEXT) <> :offers_text)"
 )
 
 _BEAT_SET = """
@@ -103,12 +101,6 @@ _RUNNING = Statement(
     """SELECT worker, incarnation, id, claim_token, claimed_at, cancel_requested FROM work_queue
     WHERE status = 'running' AND worker IN (SELECT value FROM json_array_elements_text(CAST(:workers AS json)))""",
 )
-_DRAIN = Statement(
-    """UPDATE worker_registry SET status = 'terminating', terminating_at = :now, stop_reason = :reason,
-        drain_deadline_at = :deadline
-    WHERE worker_id = :worker AND status = 'active'
-        AND (CAST(:incarnation AS TEXT) IS NULL OR incarnation = :incarnation)"""
-)
 _END = Statement(
     """UPDATE worker_registry SET status = 'terminated', stopped_at = :now, stop_reason = :reason,
         current_task_id = NULL
@@ -129,7 +121,16 @@ class SqlRegistration:
 
     def register(self, registration: WorkerRegistration, proven_dead: ProvenDead) -> WorkerRecord:
         """Register one incarnation; see `RegistrationBackend.register`."""
-        return self._database.write(lambda transaction: _register(transaction, registration, proven_dead))
+
+        def work(transaction: Transaction) -> WorkerRecord:
+            _register(transaction, registration, proven_dead)
+            shortfalls.note(transaction, registration)
+            row = transaction.record(_GET, worker=registration.worker_id)
+            if row is None:
+                raise WorkerIdTaken(f"worker {registration.worker_id} vanished while it registered")
+            return worker_of(row)
+
+        return self._database.write(work)
 
     def beat(self, beats: Sequence[Beat]) -> tuple[BeatReply, ...]:
         """Renew leases and reconcile what is held; see `RegistrationBackend.beat`."""
@@ -218,8 +219,8 @@ def is_over(worker: WorkerRecord, now: datetime, gap: Gap | None, proven_dead: P
     return proven_dead(worker.process) or lease_is_over(worker.lease_expires_at, worker.lease_seconds, now, gap)
 
 
-def _register(transaction: Transaction, registration: WorkerRegistration, proven_dead: ProvenDead) -> WorkerRecord:
-    _note_offers(transaction, registration)
+def _register(transaction: Transaction, registration: WorkerRegistration, proven_dead: ProvenDead) -> None:
+    offers.note(transaction, registration)
     found = transaction.record(_GET_LOCKED, worker=registration.worker_id)
     if found is not None:
         present = worker_of(found)
@@ -229,15 +230,11 @@ def _register(transaction: Transaction, registration: WorkerRegistration, proven
                     f"incarnation {present.incarnation} of worker {present.worker_id} is {present.status}: "
                     "register again as a new incarnation"
                 )
-            return present
+            return
         _take_over(transaction, present, proven_dead)
     if not transaction.touched(_INSERT, **_insert_values(transaction, registration)):
         raise WorkerIdTaken(f"worker id {registration.worker_id} was registered by another process just now")
     record_event(transaction, "worker_registered", registration.worker_id, f"pool {registration.pool}")
-    row = transaction.record(_GET, worker=registration.worker_id)
-    if row is None:
-        raise WorkerIdTaken(f"worker {registration.worker_id} vanished while it registered")
-    return worker_of(row)
 
 
 def _take_over(transaction: Transaction, present: WorkerRecord, proven_dead: ProvenDead) -> None:
@@ -273,18 +270,6 @@ def _insert_values(transaction: Transaction, registration: WorkerRegistration) -
         "resources": None if registration.resources is None else dumps(dict(registration.resources)),
         "metadata": dumps(dict(registration.metadata)),
     }
-
-
-def _note_offers(transaction: Transaction, registration: WorkerRegistration) -> None:
-    """Remember what the pool's workers offer, for when there are none; first, because pools are locked first."""
-    offers = dumps(
-        {
-            "handlers": sorted(registration.handlers),
-            "queues": list(registration.queues),
-            "capabilities": dict(registration.capabilities),
-        }
-    )
-    transaction.rows(_OFFERS, pool=registration.pool, offers=offers, offers_text=offers)
 
 
 def _reply(
@@ -354,24 +339,6 @@ def _reconcile(
         record_event(transaction, "claims_released", beat.worker_id, f"claims whose reply was lost: {list(released)}")
     lost = tuple(sorted(task_id for task_id, _ in held - claimed.keys()))
     return _reply(row, beat.incarnation, lost, released, cancelled)
-
-
-def drain(
-    transaction: Transaction, worker_id: str, incarnation: str | None, reason: str, deadline: float | None
-) -> bool:
-    """Flag an active worker `terminating`; return whether it was active."""
-    now = transaction.now
-    flagged = transaction.touched(
-        _DRAIN,
-        worker=worker_id,
-        incarnation=incarnation,
-        now=now,
-        reason=reason,
-        deadline=None if deadline is None else now + timedelta(seconds=deadline),
-    )
-    if flagged:
-        record_event(transaction, "worker_draining", worker_id, reason)
-    return bool(flagged)
 
 
 def _end(

@@ -17,6 +17,7 @@ from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseError
 from fleet.storage.access import unwritable
 from fleet.storage.connections import FileConnections, MemoryConnection
+from fleet.storage.copies import ReadOnlyFile
 from fleet.storage.database import original
 from fleet.storage.gate import WriterGate
 from fleet.storage.sql import Runner
@@ -52,7 +53,7 @@ class SqliteWays:
         self.one_writer = True
         # The one connection to a database in memory may have a transaction of another thread open.
         self.commits_alone = path is not None and not read_only
-        self._read_only = read_only
+        self._read_only = ReadOnlyFile(self.path) if self.path and read_only else None
         self.source = FileConnections(self._connect) if path else MemoryConnection(self._connect)
         self._gate = WriterGate(_beside(self.path, "-lock"), self.path) if self.path and not read_only else None
 
@@ -73,9 +74,9 @@ class SqliteWays:
             connection.execute("PRAGMA foreign_keys=ON")
             connection.text_factory = _text
             return connection
-        mode = self._read_only_mode(self.path) if self._read_only else "mode=rw"
+        path, mode = self._placed(self.path)
         connection = sqlite3.connect(
-            f"file:{quote(str(self.path))}?{mode}",
+            f"file:{quote(str(path))}?{mode}",
             uri=True,
             isolation_level=None,
             timeout=BUSY_TIMEOUT_MS / 1000,
@@ -91,11 +92,14 @@ class SqliteWays:
             raise
         return connection
 
-    def _read_only_mode(self, path: Path) -> str:
-        """Return how to open without writing: a copy on read-only media has nobody writing it, and no -shm to share."""
-        log = _beside(path, "-wal")
-        idle = not log.exists() or log.stat().st_size == 0
-        return "immutable=1" if idle and not os.access(path.parent, os.W_OK) else "mode=ro"
+    def _placed(self, path: Path) -> tuple[Path, str]:
+        """Return which file to open, and with which words in its URI."""
+        if self._read_only is None:
+            return path, "mode=rw"
+        try:
+            return self._read_only.place()
+        except OSError as error:
+            raise DatabaseError(f"{self.shown}: a copy to read from cannot be made: {error.strerror}") from None
 
     def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> AbstractContextManager[None]:
         """Return this process's turn among the local writers."""
@@ -137,9 +141,11 @@ class SqliteWays:
         return DatabaseError(f"{self.shown}: {advice}{_owners(self.path) if code in _ACCESS else ''}")
 
     def close(self) -> None:
-        """Close the side file."""
+        """Close the side file, and take away what was copied to be read."""
         if self._gate:
             self._gate.close()
+        if self._read_only is not None:
+            self._read_only.close()
 
     def after_fork(self) -> None:
         """Open a side file of the child's own: an inherited descriptor would share its parent's lock."""

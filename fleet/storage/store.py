@@ -102,6 +102,11 @@ class SqlStorage:
         return self._location.shown
 
     @property
+    def uuid(self) -> str:
+        """Which database it is."""
+        return self.database.uuid
+
+    @property
     def tolerates_slow_writes(self) -> bool:
         """Whether a read of its own row may stand for a beat that waits: one file has one writer at a time."""
         return self._location.url.startswith("sqlite")

@@ -101,7 +101,7 @@ class Claims:
     def _claim(self, limit: int) -> ClaimReply | None:
         self._slot.enters(Phase.CLAIMING)
         try:
-            reply = self._queue.claim(self._membership.claimant, *self._wanted(limit))
+            reply = self._queue.claim(self._membership.claiming(), *self._wanted(limit))
             if reply.tasks:
                 reach("worker.claimed")
         except TROUBLE as error:
@@ -136,16 +136,17 @@ class Claims:
         finishes = [execution.finish(now, random.random) for execution in executed]
         wanted = self._wanted(limit)
         record = self._queue.finish_and_claim
+        claimant = self._membership.claiming() if limit else self._membership.claimant
         try:
             reply = record(
-                self._membership.claimant,
+                claimant,
                 finishes,
                 *wanted,
                 counting=lambda reply: self.tally.due(executed, reply, now),
             )
         except NotCounted as error:
             _log.warning("statistics of tasks were not stored: %s", error)
-            reply = record(self._membership.claimant, finishes, *wanted)
+            reply = record(claimant, finishes, *wanted)
         if reply.tasks:
             reach("worker.claimed")
         return reply

@@ -12,6 +12,7 @@ from pathlib import Path
 from fleet.clock import SystemClock, boottime
 from fleet.domain.group import LIVE_GROUPS, GroupOrders, GroupStatus
 from fleet.domain.liveness import ProcessIdentity
+from fleet.domain.spreading import spreading_of
 from fleet.errors import FleetError
 from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.batches import BatchWatch
@@ -123,7 +124,14 @@ class Keeper:
         self._errands = Errands(settings, self._board, self._channels, self._storage, self._handlers)
         self._glances = Glances(settings, self._board, self._storage)
         self._upkeep = Upkeep(self._storage, self._board, self._beat_if_due)
-        self._waker = Waker(self._board, self._channels, self._storage, watch, lanes)
+        self._waker = Waker(
+            self._board,
+            self._channels,
+            self._storage,
+            watch,
+            lanes,
+            lambda: spreading_of(self._board.allocation, settings.pool, settings.capabilities),
+        )
         # Workers that have beaten before may be near their fence: their last keeper has died.
         first = 0.0 if self._known else random.uniform(0.5, 1.0)
         self._beat_at = boottime() + settings.heartbeat * first
@@ -177,6 +185,8 @@ class Keeper:
 
     def _tell_orders(self, orders: GroupOrders | None, kind: str, asked: float) -> None:
         """Tell the supervisor the target and when it was read; a group that is to stop, or has ended, has none."""
+        if orders is not None:
+            self._board.allocation = orders.allocation
         if orders is None or orders.status is GroupStatus.FAILED:
             self._supervisor.send(kind, size=0, stop=GroupEnd.GIVEN_UP, read_at=asked)
         elif orders.status not in LIVE_GROUPS:

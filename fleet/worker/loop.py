@@ -33,6 +33,7 @@ UNTIL_EMPTY_WAIT = 0.5
 
 SHORTEST_IDLE_WAIT = 0.05
 UNTIL_EMPTY_HORIZON = 60.0
+JUST_AFTER = 0.002
 
 EXIT_ENDED = 0
 EXIT_TROUBLE = 70
@@ -75,7 +76,9 @@ class Worker:
         self._storage = open_storage()
         self._keeper = Link.attach(channels.notices)
         self._orders = Orders(settings, self._slot, channels.lifeline, channels.wakes[number])
-        self._member = Membership(settings, number, self._slot, self._storage, handlers, SystemClock())
+        self._member = Membership(
+            settings, number, self._slot, self._storage, handlers, SystemClock(), lambda: board.allocation
+        )
         self._lanes = LearnedLanes(settings.offer(number, handlers), settings.weighted)
         self._claims = Claims(self._storage, self._member, self._slot, self._lanes, settings.heartbeat)
         name = settings.worker_name(number)
@@ -88,6 +91,7 @@ class Worker:
         self._told_at = boottime()
         self._woken_at: int | None = None
         self._void = False
+        self._left_for: float | None = None
 
     def _make_runner(
         self, board: Board, wholeness: Wholeness, beat_alone: Callable[[], LoneBeats]
@@ -144,6 +148,7 @@ class Worker:
         self._learn_assigned()
         tasks, reply = self._claims.next(limit)
         self._tell_keeper()
+        self._left_for = None if reply is None else reply.left_for
         if reply is not None:
             self._lanes.learn(self._storage.queue, reply.max_lane_id)
             self._heed(reply.status)
@@ -213,7 +218,9 @@ class Worker:
         longest = max(self._settings.idle_wait, SHORTEST_IDLE_WAIT)
         if self._settings.until_empty:
             longest = min(longest, UNTIL_EMPTY_WAIT)
-        return longest * random.uniform(0.8, 1.2)
+        wait = longest * random.uniform(0.8, 1.2)
+        # What was left to somebody else is looked at again when that one has had its time.
+        return wait if self._left_for is None else min(wait, self._left_for + JUST_AFTER)
 
     def _is_over(self) -> bool:
         """Return whether the worker ends because nothing is left to do, or soon to do."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from fleet.clock import Clock
 from fleet.domain.execution import Claimant
+from fleet.domain.spreading import BY_RANK_EVERY, PULLED, Allocation, spreading_of
 from fleet.domain.worker import Beat, WorkerStatus
 from fleet.errors import WorkerIdTaken
 from fleet.storage.interfaces import Storage
@@ -34,6 +36,7 @@ class Membership:
         storage: the store.
         handlers: names of what it can execute.
         clock: for pauses.
+        allocation: returns how claims of the pool spread now.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Membership:
         storage: Storage,
         handlers: Iterable[str],
         clock: Clock,
+        allocation: Callable[[], Allocation] = lambda: PULLED,
     ) -> None:
         self._settings = settings
         self._number = number
@@ -53,13 +57,31 @@ class Membership:
         self._clock = clock
         self.patience = settings.lease * LEASES_OF_PATIENCE
         self.ended = False
+        self._allocation = allocation
+        self._learned = PULLED
+        self._claims_spread = 0
         self.claimant = self._claimant(slot.incarnation or new_incarnation())
 
     def _claimant(self, incarnation: str) -> Claimant:
         settings = self._settings
+        spreading = spreading_of(self._learned, settings.pool, settings.capabilities)
         return Claimant(
-            settings.worker_name(self._number), incarnation, settings.lease, concurrent=settings.concurrency > 1
+            settings.worker_name(self._number), incarnation, settings.lease, settings.concurrency > 1, spreading
         )
+
+    def claiming(self) -> Claimant:
+        """Return who claims now: as the pool's claims spread at this moment, and some of them by rank alone."""
+        learned = self._allocation()
+        if learned is not self._learned:
+            self._learned = learned
+            self.claimant = self._claimant(self.claimant.incarnation)
+        spreading = self.claimant.spreading
+        if spreading is None:
+            return self.claimant
+        self._claims_spread += 1
+        if self._claims_spread % BY_RANK_EVERY:
+            return self.claimant
+        return replace(self.claimant, spreading=replace(spreading, by_rank=True))
 
     def enrol(self, wanted: Callable[[], bool]) -> bool:
         """Register the present incarnation.

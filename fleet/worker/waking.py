@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fleet.clock import boottime
+from fleet.domain.lanes import LaneClaim
+from fleet.domain.spreading import Spreading
 from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.board import Board
 from fleet.worker.lanes import LearnedLanes
@@ -25,9 +29,19 @@ class Waker:
         storage: the store.
         watch: notices commits.
         lanes: what the group's workers serve.
+        spreading: returns how their claims spread now; None where they take what is next.
     """
 
-    def __init__(self, board: Board, channels: Channels, storage: Storage, watch: Watch, lanes: LearnedLanes) -> None:
+    def __init__(
+        self,
+        board: Board,
+        channels: Channels,
+        storage: Storage,
+        watch: Watch,
+        lanes: LearnedLanes,
+        spreading: Callable[[], Spreading | None] = lambda: None,
+    ) -> None:
+        self._spreading = spreading
         self._board = board
         self._channels = channels
         self._queue = storage.queue
@@ -107,11 +121,20 @@ class Waker:
     def _wake(self, idle: list[int]) -> int:
         """Wake as many of these workers as there are tasks; return how many are awake."""
         lanes = self._lanes.to_claim()
-        found = self._queue.claimable(lanes, len(idle)) if lanes else 0
+        found = self._claimable(lanes, len(idle)) if lanes else 0
         for number in idle[:found]:
             if self._board.slots[number].idle:
                 self._board.slots[number].idle = 0
                 self._channels.wake(number)
+        return found
+
+    def _claimable(self, lanes: tuple[LaneClaim, ...], limit: int) -> int:
+        spreading = self._spreading()
+        if spreading is None:
+            return self._queue.claimable(lanes, limit)
+        found, left_for = self._queue.claimable_by(spreading, lanes, limit)
+        if left_for is not None:
+            self._look_at = min(self._look_at, boottime() + left_for + BETWEEN_LOOKS)
         return found
 
     def _advance_if_due(self) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fleet.domain.group import GroupRecord
 from fleet.domain.plan import CancelGroup, StartGroup
 from fleet.storage.interfaces import Storage
 from tests.storage import plans
 
 
-def requested(store: Storage, adapter_id: str, size: int = 1) -> GroupRecord:
-    """Let a pass order one group, and return its row."""
-    [group_id] = plans.applied(store, plans.plan(starts=(StartGroup(adapter_id, size),))).groups
+def requested(
+    store: Storage, adapter_id: str, size: int = 1, capabilities: Mapping[str, float] | None = None
+) -> GroupRecord:
+    """Let a pass order one group, whose workers must offer these capabilities, and return its row."""
+    start = StartGroup(adapter_id, size, capabilities or {})
+    [group_id] = plans.applied(store, plans.plan(starts=(start,))).groups
     return plans.group(store, group_id)
 
 

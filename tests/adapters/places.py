@@ -59,9 +59,9 @@ class Place:
         self._made.append(load_kind(self.kind).make(assignment, options))
         return self._made[-1]
 
-    def requested(self, size: int = 1) -> GroupRecord:
-        """Order a group and return its row."""
-        return requested(self.storage, ADAPTER_ID, size)
+    def requested(self, size: int = 1, **capabilities: float) -> GroupRecord:
+        """Order a group, whose workers must offer these capabilities, and return its row."""
+        return requested(self.storage, ADAPTER_ID, size, capabilities)
 
     def row(self, group_id: str) -> GroupRecord:
         """Return a group as its row is now."""

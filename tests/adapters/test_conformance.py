@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
 
@@ -42,6 +43,17 @@ def test_a_started_group_makes_contact(place: Place) -> None:
     assert place.storage.control.commands()[0].status is CommandStatus.SUCCEEDED
     [standing] = place.anew().list_groups()
     assert standing.launch.process in (None, place.row(group.group_id).process)
+
+
+def test_workers_offer_what_their_launch_asks_for(place: Place) -> None:
+    """What a launch asks for is offered by each of its workers, whatever else the template says; its row tells it."""
+    group = place.requested(2, gpu=1, mem=16)
+    assert dict(place.row(group.group_id).capabilities) == {"gpu": 1, "mem": 16}
+    place.carry_out(template(capability=["ssd", "mem=4"]))
+    place.site.wait_workers(2)
+    offered = place.site.ledger.rows("SELECT DISTINCT json(capabilities_json) FROM worker_registry")
+    assert [json.loads(text) for (text,) in offered] == [{"gpu": 1, "mem": 16, "ssd": 1}]
+    assert place.row(group.group_id).error is None
 
 
 def test_two_starts_with_one_token_are_one_group(place: Place) -> None:

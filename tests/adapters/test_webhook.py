@@ -297,6 +297,18 @@ def test_workers_offer_what_their_place_does(memory: Storage, own: tuple[str, ..
     assert [each for each in arguments if each.startswith("--capability=gpu")] == [told]
 
 
+def test_a_start_names_what_its_workers_must_offer(memory: Storage) -> None:
+    """What a launch asks for stands in the order's body and among its arguments, and prevails there."""
+    group = requested(memory, CLOUD, 1, {"gpu": 2})
+    abilities = replying(200, {"base_capabilities": {"gpu": 1, "disk": 3}})
+    with Rogue([STARTED], [abilities]) as server:
+        an_adapter(server).start_group(group, replace(TEMPLATE, options={"capability": ["gpu=1,ram=4"]}))
+    document = server.requests[0].document
+    assert document["capabilities"] == {"gpu": 2}
+    told = [each for each in document["arguments"] if each.startswith("--capability")]
+    assert sorted(told) == ["--capability=disk=3", "--capability=gpu=2", "--capability=ram=4"]
+
+
 def test_a_group_is_stopped_by_the_name_on_its_row(memory: Storage) -> None:
     """After a crash the row says what the service calls a group; without that, the fleet's own id is tried."""
     group = requested(memory, CLOUD, 2)

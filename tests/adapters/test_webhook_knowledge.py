@@ -159,6 +159,8 @@ def test_a_size_is_told_to_a_service_that_wants_it(memory: Storage) -> None:
         ({"max_worker_groups": -1, "workers_per_group": 2**64}, Limits()),
         ({"max_worker_groups": True, "workers_per_group": 1.5, "actions": "all"}, Limits()),
         ({"base_capabilities": {"gpu": 1, "mem": 0.5}}, Limits(None, None, {"gpu": 1.0, "mem": 0.5})),
+        ({"capabilities_on_request": {"gpu": 4}}, Limits(None, None, None, {"gpu": 4.0})),
+        ({"capabilities_on_request": ["gpu"]}, Limits()),
         ({"base_capabilities": {"gpu": "one", "cpu": -1, "x": float("nan"), "y": 10**999}}, Limits(None, None, {})),
     ],
 )

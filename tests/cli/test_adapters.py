@@ -106,3 +106,18 @@ def test_status_of_commands_that_nobody_takes(fleet: Command, database: Storage)
     assert fleet("status").code == 0
     assert database.control.finish_command(command.command_id, identify(), reply={})
     assert database.control.open_commands() == ()
+
+
+def test_what_a_place_offers_is_shown(fleet: Command, database: Storage) -> None:
+    """`adapters` shows what a place offers, and what it offers on request; `groups` what a launch asks for."""
+    limits = Limits(base_capabilities={"ssd": 1}, on_request={"gpu": 4, "mem": 0.5})
+    database.adapters.stand(NewAdapter("cloud", "webhook", identify(), limits, 30.0))
+    header, line = fleet("adapters").out.splitlines()
+    assert "OFFERS  ON REQUEST" in header
+    assert line[header.index("OFFERS") :].split()[:2] == ["ssd", "gpu=4,mem=0.5"]
+    [row] = fleet("adapters", "--json").document
+    assert (row["base_capabilities"], row["on_request"]) == ({"ssd": 1}, {"gpu": 4, "mem": 0.5})
+    applied(database, plan(starts=(StartGroup("cloud", 1, {"gpu": 2}),)))
+    header, line = fleet("groups").out.splitlines()
+    assert line[header.index("CAPABILITIES") :].split()[0] == "gpu=2"
+    assert fleet("groups", "--json").document[0]["capabilities"] == {"gpu": 2}

@@ -87,15 +87,15 @@ def test_a_plot_is_written_beside_the_table(simulate: Simulate, folder: Path) ->
     [
         (("--policy", "drain"), "policy 'drain' is unknown"),
         (("--policy-content", "scaling=drain_time; drain_tme=5s"), "drain_time"),
-        (("--max-workers", "many"), "give a whole number, or none"),
-        (("--min-workers", "5", "--max-workers", "2"), "is more than"),
+        (("--max-workers", "many"), "give a whole number from 0"),
+        (("--min-workers", "5", "--max-workers", "2"), "is above the maximum of 2"),
         (("--every", "0"), "0.1s or more"),
         (("--load", "steady:rate=0"), "a number above 0"),
         (("--for", "0s"), "no tasks arrive"),
         (("--adapter", "a", "--adapter", "a"), "two adapters have one name"),
         (("--launch-failures", "2"), "a share from 0 to 1"),
         (("--workers", "3", "--adapter", "a:max=2"), "no adapter with room"),
-        (("--policy", "fixed"), "target_workers"),
+        (("--policy", "fixed"), "policy fixed needs a number"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(simulate: Simulate, arguments: tuple[str, ...], words: str) -> None:

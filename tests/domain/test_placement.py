@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +34,18 @@ def test_an_adapter_without_limits_gets_one_group() -> None:
     assert sizes(7, adapter("a")) == [("a", 7)]
     assert sizes(0, adapter("a")) == []
     assert sizes(-2, adapter("a")) == []
+
+
+@pytest.mark.parametrize(("ago", "asked"), [(-1.0, "b"), (0.0, "b"), (599.9, "b"), (600.0, "a"), (None, "a")], ids=str)
+def test_who_refused_lately_is_asked_after_its_equals(ago: float | None, asked: str) -> None:
+    """An adapter that had no room comes after those of lower priority for ten minutes after its pause: passes rarer
+    than the pause would ask nobody else. Where it is the only one it is asked."""
+    until = None if ago is None else NOW - timedelta(seconds=ago)
+    full, other = replace(adapter("a", priority=5), backoff_until=until), adapter("b")
+    starts, _ = placed(2, 100, (full, other), (), NOW)
+    assert starts == (StartGroup(asked, 2),)
+    alone, _ = placed(2, 100, (full,), (), NOW)
+    assert bool(alone) is (ago != -1.0)
 
 
 def test_groups_of_one_size_are_whole() -> None:

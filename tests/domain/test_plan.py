@@ -107,7 +107,8 @@ def after(snapshot: Snapshot, plan: Plan) -> Snapshot:
     groups = {group.group_id: group for group in snapshot.groups}
     for start in plan.starts:
         name = f"new-{len(groups)}"
-        groups[name] = a_group(name, start.size, GroupStatus.REQUESTED)
+        requested = a_group(name, start.size, GroupStatus.REQUESTED)
+        groups[name] = replace(requested, adapter_id=start.adapter_id, capabilities=start.capabilities)
     for resize in plan.resizes:
         assert groups[resize.group_id].target_size == resize.before
         groups[resize.group_id] = replace(groups[resize.group_id], target_size=resize.after)

@@ -13,6 +13,7 @@ from tests.processes.counts import COUNTS
 from tests.processes.harness import ROOT, WORKER_OPTIONS, Site
 
 SCALER = "fleet.cli.scaler"
+TARGET = ["--target-workers=3"]
 UNIX_SOCKETS = Path("/proc/net/unix")
 
 
@@ -61,6 +62,32 @@ def test_a_scaler_that_was_overtaken_writes_nothing(site: Site) -> None:
     check_exactly(site, 5)
     site.scale(5)
     check_exactly(site, 5)
+
+
+def test_a_plan_that_many_apply_at_once_is_carried_out_once(site: Site) -> None:
+    """One of them starts its workers; the others are refused, each with exit code 1 and one line (SC12)."""
+    plan = site.database.with_name("plan.json")
+    made = site.start("-m", SCALER, "plan", f"--db-path={site.database}", f"--out={plan}", *site.template(TARGET))
+    assert made.wait() == 0, made.text
+    line = [SCALER, "apply", str(plan), f"--db-path={site.database}"]
+    ended = sorted((scaler.wait(), scaler.text) for scaler in site.at_once(*[line] * 4))
+    assert [code for code, _ in ended] == [0, 1, 1, 1], ended
+    assert all(text.startswith("error: pool ") and text.count("\n") == 1 for _, text in ended[1:]), ended
+    check_exactly(site, 3)
+
+
+def test_a_plan_whose_apply_was_killed_is_followed_by_the_next_pass(site: Site) -> None:
+    """What was written is all of it: the next pass starts the workers that the plan ordered, once (SC12)."""
+    plan = site.database.with_name("plan.json")
+    made = site.start("-m", SCALER, "plan", f"--db-path={site.database}", f"--out={plan}", *site.template(TARGET))
+    assert made.wait() == 0, made.text
+    faults = {"FLEET_FAULTS": "scaler.applied=kill"}
+    killed = site.start("-m", SCALER, "apply", str(plan), f"--db-path={site.database}", env=faults)
+    assert killed.wait() == -signal.SIGKILL, killed.text
+    assert site.ledger.rows("SELECT status, target_size FROM worker_group") == [("requested", 3)]
+    next_pass = site.scaler()
+    assert next_pass.wait() == 0, next_pass.text
+    check_exactly(site, 3)
 
 
 def test_two_pools_leave_each_other_alone(site: Site) -> None:

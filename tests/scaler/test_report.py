@@ -1,10 +1,15 @@
-"""What a pass tells programs."""
+"""What is printed of a plan, and what programs are told of it."""
 
-from __future__ import annotations
-
+from fleet.domain.plan import StartGroup
 from fleet.domain.reasons import Reason
-from fleet.scaler.report import plan_document, preview_document
+from fleet.scaler.report import orders, plan_document, preview_document
 from tests.storage.plans import plan, starting
+
+
+def test_a_launch_is_told_with_what_it_asks_for() -> None:
+    """An order to start says what each of its workers must offer, where something is asked for."""
+    told = orders(plan(starts=(StartGroup("a", 2), StartGroup("b", 1, {"gpu": 2, "ssd": 1}))))
+    assert told == ["start 2 workers through a", "start 1 workers through b, each with gpu=2,ssd"]
 
 
 def test_reasons_are_texts_with_codes_beside_them() -> None:

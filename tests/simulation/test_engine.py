@@ -99,7 +99,7 @@ def test_a_busy_worker_that_is_told_to_go_finishes_first() -> None:
 
 def test_a_place_without_room_is_passed_over() -> None:
     """A place that refuses is left alone for a while; the next pass asks the other."""
-    places = (Place("full", priority=1, capacity=0), Place("other", boot=constant(0.0)))
+    places = (Place("full", priority=1, capacity=0, boot=constant(50.0)), Place("other", boot=constant(0.0)))
     outcome = run(scenario(given([0.0] * 3, 5.0), places=places), pool(target_workers=3, least=0))
     assert (outcome.max_wait, outcome.done) == (1.0, 3)
 

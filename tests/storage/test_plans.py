@@ -1,6 +1,7 @@
 """What a step costs does not depend on how much waits beside it: every statement finds its rows by an index."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 from fleet.clock import ManualClock
 from fleet.domain.limits import Limit
 from fleet.domain.orders import OrderKind
+from fleet.domain.spreading import CAPABILITY, EVEN_LOAD, Allocation, Spreading
 from fleet.domain.task import NewTask
 from fleet.storage import assignments, maintenance, observing
 from fleet.storage.interfaces import Storage
-from fleet.storage.queue import advancing, batches, deadlines, dependencies, disused, limits, orders
+from fleet.storage.queue import advancing, batches, deadlines, dependencies, disused, limits, orders, spreading
 from fleet.storage.sql import Statement
 from tests.databases import opened
 from tests.storage.filling import TIME, dialect_of
@@ -161,6 +163,23 @@ def _probe(store: Storage, count: int) -> Step:
     return lambda: claim(store, who, 1, lanes)
 
 
+def _spread(store: Storage, count: int, allocate: str, limit: int) -> Step:
+    enqueue(store, *[NewTask("t", prefers={"gpu": 1})] * count)
+    join(store, "other", capabilities={"gpu": 1.0})
+    join(store, "alike")
+    spreading = Spreading(Allocation(allocate), "default")
+    who, (lane, tier, _) = replace(join(store), spreading=spreading), all_lanes(store)[-1]
+    return lambda: store.queue.finish_and_claim(who, (), [(lane, tier, 1)], limit)
+
+
+def _claim_share(store: Storage, count: int) -> Step:
+    return _spread(store, count, EVEN_LOAD, 10)
+
+
+def _claim_by_capability(store: Storage, count: int) -> Step:
+    return _spread(store, count, CAPABILITY, 1)
+
+
 def _prune_the_young(store: Storage, count: int) -> Step:
     for table, columns, values in (
         ("fleet_event", "at, kind, subject, text", ":now, 'k', 's', 't'"),
@@ -195,6 +214,8 @@ def _assign(store: Storage, count: int) -> Step:
 
 
 STEPS = {
+    "claim of a fair share": _claim_share,
+    "claim by capability": _claim_by_capability,
     "claim of a limited key": _claim_keyed,
     "finish of a limited key": _finish_keyed,
     "finish of a parent": _finish_parent,
@@ -264,6 +285,9 @@ PLANS: dict[str, tuple[Statement, str]] = {
     "holder of a dedupe key": (orders._HOLDS_KEY, "uq_work_queue_dedupe"),
     "requests to stop": (orders._REQUESTS, "ix_work_queue_running"),
     "what a pool's workers execute": (observing._WORKERS, "ix_work_queue_running"),
+    "what alike workers hold": (spreading._LOADS, "ix_work_queue_running"),
+    "what idle workers hold": (spreading._IDLE, "ix_work_queue_running"),
+    "candidates of a spread claim": (spreading._CANDIDATES, "ix_work_queue_claim"),
     "lanes that may be disused": (disused._CANDIDATES, "ix_work_queue_claim"),
     "tasks that no order assigns": (assignments._STRAYS, "ix_work_queue_claim"),
     "tasks without a holder": (maintenance._ORPHANS, "ix_work_queue_running"),
@@ -280,6 +304,7 @@ def test_every_statement_reads_its_index(own_database: Storage) -> None:
     values: dict[str, Any] = {"key": "k1", "most": 10, "room": 3, "status": "pending", "reason": None, "at": now}
     values |= {"limit": 10, "lane": 1, "id": 100, "batch_id": "b7", "parent": 100, "child": 100, "ids": "[100, 101]"}
     values |= {"now": now, "task": "t", "workers": '["w1"]', "pool": "default", "before": now}
+    values |= {"worker": "w1", "lanes": "[[1, 0, 0]]", "deep": 20, "most": 1_000, "own": "{}", "avoided_until": now}
     plans = {name: plan_of(own_database, statement, **values) for name, (statement, _) in PLANS.items()}
     assert {name: plan for name, plan in plans.items() if PLANS[name][1] not in plan} == {}
     assert {name: plan for name, plan in plans.items() if any(map(_scans, plan.splitlines()))} == {}

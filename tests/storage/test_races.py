@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -11,8 +12,10 @@ import pytest
 
 from fleet.clock import SystemClock
 from fleet.domain.execution import ClaimedTask
+from fleet.domain.lanes import PREFERENCE_WAIT
 from fleet.domain.limits import Limit
 from fleet.domain.plan import DrainWorker
+from fleet.domain.spreading import ALLOCATIONS, Allocation, spreading_of
 from fleet.domain.task import Answer, NewTask, TaskStatus
 from fleet.errors import ConflictError, WorkerIdTaken
 from fleet.storage.interfaces import Storage
@@ -71,12 +74,17 @@ def together(stores: Sequence[Storage], work: Callable[[Storage, int], T]) -> li
 
 
 @pytest.mark.parametrize("limit", [1, 5])
-def test_no_task_is_claimed_twice_and_none_is_missed(stores: Sequence[Storage], limit: int) -> None:
+@pytest.mark.parametrize("allocate", ALLOCATIONS)
+def test_no_task_is_claimed_twice_and_none_is_missed(stores: Sequence[Storage], limit: int, allocate: str) -> None:
     """Four workers that claim and finish at the same time execute every task exactly once (DX01, DX02)."""
-    ids = enqueue(stores[0], *[NewTask("t", queue=f"q{number % 3}") for number in range(120)]).ids
+    prefers = [None, {"gpu": 1.0}, {"gpu": 1.0, "ssd": 1.0}]
+    ids = enqueue(stores[0], *[NewTask("t", queue=f"q{at % 3}", prefers=prefers[at % 3]) for at in range(120)]).ids
+    age(stores[0], PREFERENCE_WAIT)
 
     def work(store: Storage, number: int) -> list[int]:
-        who = join(store, f"w{number}")
+        offered = {"gpu": 1.0} if number % 2 else {}
+        spreading = spreading_of(Allocation(allocate), "default", offered)
+        who = replace(join(store, f"w{number}", capabilities=offered), spreading=spreading)
         lanes, executed = all_lanes(store), []
         tasks = store.queue.claim(who, lanes, limit).tasks
         while tasks:

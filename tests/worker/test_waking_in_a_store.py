@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fleet.domain.lanes import PREFERENCE_WAIT, Offer
+from fleet.domain.spreading import CAPABILITY, Allocation, Spreading
 from fleet.storage.interfaces import Storage
 from fleet.worker import waking
 from fleet.worker.board import Board
@@ -27,7 +28,7 @@ class Group:
         woken: which workers were woken, in order.
     """
 
-    def __init__(self, store: Storage, offered: Mapping[str, float]) -> None:
+    def __init__(self, store: Storage, offered: Mapping[str, float], spreading: Spreading | None = None) -> None:
         self.store = store
         self.now = 1000.0
         self.committed = False
@@ -38,7 +39,7 @@ class Group:
         watch: Any = SimpleNamespace(fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 300.0)
         channels: Any = SimpleNamespace(wake=self.woken.append)
         lanes = LearnedLanes(Offer("w", frozenset({"t"}), (), offered), weighted=False)
-        self.waker = Waker(self.board, channels, store, watch, lanes)
+        self.waker = Waker(self.board, channels, store, watch, lanes, lambda: spreading)
 
     def _changed(self) -> bool:
         changed, self.committed = self.committed, False
@@ -69,9 +70,14 @@ def group(memory: Storage, monkeypatch: pytest.MonkeyPatch) -> Group:
     return begun(memory, monkeypatch, {})
 
 
-def begun(store: Storage, monkeypatch: pytest.MonkeyPatch, offered: Mapping[str, float]) -> Group:
+def begun(
+    store: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    offered: Mapping[str, float],
+    spreading: Spreading | None = None,
+) -> Group:
     """Return three idle workers that have found nothing."""
-    found = Group(store, offered)
+    found = Group(store, offered, spreading)
     monkeypatch.setattr(waking, "boottime", lambda: found.now)
     assert found.look() == []
     return found
@@ -117,6 +123,20 @@ def test_who_is_not_preferred_is_woken_when_the_task_has_waited(group: Group, wa
     assert group.commit() == []
     assert group.wait <= WHILE_BUSY
     assert group.pass_time(waited) == woken
+
+
+def test_what_is_left_to_a_better_worker_wakes_others_when_its_time_has_come(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pool that goes by capability nobody is woken for a task that an idle worker elsewhere matches better; the
+    keeper looks again when that one has had its time, and then wakes one of its own."""
+    group = begun(memory, monkeypatch, {}, Spreading(Allocation(CAPABILITY, 30.0), "default"))
+    join(memory, "better", capabilities={"gpu": 1.0}, lease_seconds=100.0)
+    enqueue_one(memory, prefers={"gpu": 1.0})
+    assert group.commit() == []
+    assert group.pass_time(29.5) == []
+    assert group.wait == pytest.approx(0.5, abs=0.01)
+    assert group.pass_time(0.51) == [0]
 
 
 def test_a_task_is_promoted_at_its_time_and_wakes(group: Group) -> None:

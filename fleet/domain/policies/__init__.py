@@ -119,5 +119,17 @@ for _built_in in (
 ):
     register(_built_in)
 
+BUILT_IN = known_policies()
+"""The names of those that are always there."""
 
-__all__ = ["Advice", "Policy", "Setting", "Situation", "follows_work", "known_policies", "policy", "register"]
+__all__ = [
+    "BUILT_IN",
+    "Advice",
+    "Policy",
+    "Setting",
+    "Situation",
+    "follows_work",
+    "known_policies",
+    "policy",
+    "register",
+]

@@ -16,6 +16,8 @@ DRAIN_TIME, FIRST_WORKERS = "drain_time", "first_workers"
 _LEAST_SECONDS = 0.001
 _GUESS = 1.0
 """Seconds that a task is taken to last while nothing is known about its kind."""
+_KEPT = 0.5
+"""Where nothing waits or runs, what was done lately keeps nobody who would be idle for most of the time."""
 
 SETTINGS = (
     Setting(DRAIN_TIME, Kind.DURATION, 10, "in which time what waits should be done", 0.1, 86_400),
@@ -63,6 +65,9 @@ def advise(situation: Situation) -> Advice:
     slots = [slots_of(situation, work) for work in situation.demand]
     loads = [_load(situation, work) for work in situation.demand]
 
+    if not situation.outstanding and _kept_busy(loads, slots) < _KEPT:
+        return Advice(0, Reason(_code(situation, 0), "drain_time: nothing waits or runs"))
+
     def staffing(share: float) -> Staffing:
         return staffed(situation, [load.places(share) / each for load, each in zip(loads, slots, strict=True)])
 
@@ -72,6 +77,11 @@ def advise(situation: Situation) -> Advice:
         left = staffing(_left(situation, [(load.flow + load.held_up, load.pile) for load in loads], slots))
         number = max(situation.supply, number_for(situation, left))
     return Advice(number, Reason(_code(situation, number), _why(situation, full)), requires=full.requires)
+
+
+def _kept_busy(loads: Sequence[_Load], slots: Sequence[float]) -> float:
+    """Return how many workers what was done lately keeps busy."""
+    return sum(max(load.flow, load.least) / each for load, each in zip(loads, slots, strict=True))
 
 
 def _load(situation: Situation, work: Work) -> _Load:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from fleet.domain import allocation, clamps
@@ -35,6 +34,9 @@ def read_given(name: str, given: Mapping[str, object], stored: Mapping[str, Any]
     known = table(name)
     for key in given:
         if key not in known:
+            # Every pass imports this module, and hardly one needs it.
+            from difflib import get_close_matches
+
             near = get_close_matches(key, known, 1)
             hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(sorted(known))}"
             raise UsageError(f"setting {key!r} is unknown to policy {name}{hint}")
@@ -66,3 +68,13 @@ def of_pool(pool: str, name: str, stored: Mapping[str, Any]) -> Mapping[str, Any
         return in_force(name, stored)
     except UsageError as error:
         raise UsageError(f"pool {pool}: its setting {error}") from None
+
+
+def merged(name: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is stored of a pool of policy `name` once `given` is said as well.
+
+    Values that this policy does not have are left out: they were another policy's. None sets one back to its default.
+    """
+    known = table(name)
+    both = {**{key: value for key, value in stored.items() if key in known}, **given}
+    return {key: value for key, value in both.items() if value is not None}

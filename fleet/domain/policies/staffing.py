@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from fleet.domain.adapters import AdapterStatus
+from fleet.domain.bounds import MOST_WORKERS
 from fleet.domain.demand import Work
 from fleet.domain.lanes import capability_key, room_for, satisfies
 from fleet.domain.placement import AdapterState
@@ -166,8 +167,9 @@ def number_for(situation: Situation, least: Staffing, most: Staffing | None = No
 
 def held(situation: Situation, number: int) -> int:
     """Return `number`, or more where less would harm: what runs stays served, and who is coming for work that nobody
-    here can do is not sent back."""
-    return max(number, running_floor(situation), situation.supply if _awaited(situation) else 0)
+    here can do is not sent back. However much waits, it is not more than a pool can have."""
+    least = max(running_floor(situation), situation.supply if _awaited(situation) else 0)
+    return min(max(number, least), MOST_WORKERS)
 
 
 def running_floor(situation: Situation) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 from fleet.domain.demand import Offered, PoolOffer, Work
@@ -77,12 +76,13 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
 
 def _boot_seconds(supply: Supply) -> float:
     """Return the median time from a group's order to its first worker; of a worker that was replaced it says more."""
-    spans = [
+    spans = sorted(
         (min(worker.started_at for worker in supply.members[group.group_id]) - group.created_at).total_seconds()
         for group in supply.groups
         if supply.members[group.group_id]
-    ]
-    return max(0.0, median(spans)) if spans else 0.0
+    )
+    middle = len(spans) // 2
+    return max(0.0, (spans[middle] + spans[~middle]) / 2) if spans else 0.0
 
 
 # Who takes what

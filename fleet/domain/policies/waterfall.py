@@ -11,6 +11,7 @@ from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.tiers import Tier
 from fleet.domain.reasons import Reason
+from fleet.domain.spare import with_spare
 from fleet.errors import UsageError
 
 TIERS = "tiers"
@@ -44,7 +45,9 @@ def advise_over(situation: Situation, order: Sequence[Tier], name: str) -> Advic
     kept = tiers.needed(situation, order, situation.settings[ratio.UPPER])
     wanted = max(band.workers, sum(kept)) if any(kept[1:]) else band.workers
     number = wanted if most is None else min(wanted, most)
-    shares = tiers.poured(situation, min([number, *bounds]), order, kept)
+    # Spare capacity, which is added to the number, needs its places too.
+    placed = with_spare(min([number, *bounds]), situation.settings["spare"])
+    shares = tiers.poured(situation, placed, order, kept)
     text = f"{name}: {band.text}; {tiers.in_words(shares)}"
     if number < wanted:
         text += f": {wanted} wanted, and that is all that the tiers may have"

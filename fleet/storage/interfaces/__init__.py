@@ -13,8 +13,10 @@ from __future__ import annotations
 from fleet.storage.interfaces.adapters import Adapters
 from fleet.storage.interfaces.control import (
     Applied,
+    CarriedOut,
     ControlPlane,
     Holder,
+    Judge,
     MaintenancePass,
     MinuteCount,
     ScalerPass,
@@ -41,8 +43,10 @@ __all__ = [
     "WorkQueue",
     "Adapters",
     "Applied",
+    "CarriedOut",
     "ControlPlane",
     "Holder",
+    "Judge",
     "MaintenancePass",
     "MinuteCount",
     "ScalerPass",

@@ -44,7 +44,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """Settings given to a pass; what is None keeps its stored value."""
+    """Settings given to a pass; what is None keeps its stored value.
+
+    Attributes:
+        policy: the policy's name; values of another policy that it does not have are dropped.
+        settings: values by name; one that is None is set back to its default. Names not given keep their values.
+        min_workers, max_workers, max_launch_per_cycle: as in the pool's row.
+        template: how workers are started.
+        without_maximum: take the maximum away.
+    """
 
     policy: str | None = None
     settings: Mapping[str, Any] | None = None
@@ -52,6 +60,7 @@ class SettingsChange:
     max_workers: int | None = None
     max_launch_per_cycle: int | None = None
     template: Template | None = None
+    without_maximum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class ScalerPass:
         held: whether this pass holds the lease.
         settings: the settings in force.
         template: how workers are started, if ever said.
-        changed: names of the settings that this call changed.
+        changed: names of the settings that this call changed; those of another policy are called dropped.
         desired: how many workers the last pass wanted; None before the first.
         last_cycle_at: when that was.
     """
@@ -99,6 +108,19 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedOut:
+    """A plan that was made before and has been carried out: the pass that holds the lease, the plan, what it wrote."""
+
+    current: ScalerPass
+    plan: Plan
+    applied: Applied
+
+
+Judge = Callable[[ScalerPass | None, Callable[[PoolSettings], Snapshot]], Plan]
+"""Given what is stored of a pool and a way to look at it with other settings: the plan, or an exception."""
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenancePass:
     """A maintenance pass under its lease: `epoch` fences, `gap` is what `liveness.is_lost` needs."""
 
@@ -129,8 +151,18 @@ class ControlPlane(Protocol):
     def pools(self) -> tuple[ScalerPass, ...]:
         """Read every pool's settings, by name."""
 
-    def snapshot(self, pool: str, settings: PoolSettings, adapter_id: str, proven_dead: ProvenDead) -> Snapshot:
-        """Read everything that a decision is based on, in one read transaction."""
+    def snapshot(
+        self,
+        pool: str,
+        settings: PoolSettings,
+        adapter_id: str,
+        proven_dead: ProvenDead,
+        template: Template | None = None,
+    ) -> Snapshot:
+        """Read everything that a decision is based on, in one read transaction.
+
+        `template` is how workers are to be started, where that is not what is stored.
+        """
 
     def apply(
         self, current: ScalerPass, plan: Plan, inputs: Callable[[], Mapping[str, Any]] | None = None
@@ -153,6 +185,25 @@ class ControlPlane(Protocol):
 
     def decision(self, decision_id: int) -> Decision | None:
         """Return one decision."""
+
+    def carry_out(
+        self,
+        pool: str,
+        holder: Holder,
+        change: SettingsChange,
+        lease: float,
+        proven_dead: ProvenDead,
+        adapter_id: str,
+        judge: Judge,
+    ) -> CarriedOut:
+        """Let `judge` look at the pool; store the settings, take the lease and write its plan, in one transaction.
+
+        Nothing is written, not even the row of a new pool, when `judge` raises, another pass holds the lease, or a
+        worker that was to go has begun a task. `judge` may be called more than once.
+
+        Raises:
+            ConflictError: the lease is another's, or a worker is busy by now.
+        """
 
     def history(self, since: datetime) -> History:
         """Return what came to the queue since then, and how long it waited and took, of all pools.

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from fleet.domain.execution import AttemptRecord, Claimant, ClaimReply, Fence, Finish
 from fleet.domain.lanes import Lane, LaneClaim
+from fleet.domain.spreading import Spreading
 from fleet.domain.task import (
     Answer,
     Enqueued,
@@ -116,6 +117,13 @@ class WorkQueue(Protocol):
 
     def claimable(self, lanes: Sequence[LaneClaim], limit: int) -> int:
         """Return how many tasks of these lanes could be claimed, counting no further than `limit`."""
+
+    def claimable_by(self, spreading: Spreading, lanes: Sequence[LaneClaim], limit: int) -> tuple[int, float | None]:
+        """Return how many tasks of these lanes workers of this kind would claim now, counting no further than `limit`.
+
+        What an idle worker of their pool matches better does not count while it is left to that one; the second value
+        is in how many seconds the first of it does, None where nothing is left.
+        """
 
     def unfinished(self, lanes: Sequence[int], horizon: float) -> int:
         """Return how many tasks of these lanes are pending, running, held by a limit, or due within `horizon` seconds.

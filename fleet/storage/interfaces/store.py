@@ -76,6 +76,10 @@ class Storage(Protocol):
         """The database's URL without a password."""
 
     @property
+    def uuid(self) -> str:
+        """Which database it is, wherever it is moved; a copy has the same."""
+
+    @property
     def created(self) -> bool:
         """Whether opening it has made its tables."""
 

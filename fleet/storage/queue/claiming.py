@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -22,28 +22,28 @@ from fleet.storage.sql import Statement
 
 # A status that is a bound parameter would keep SQLite from using the partial index: literals throughout.
 
-_PASSED_OVER = "(avoid_worker IS NULL OR avoid_worker <> :worker OR available_at <= :avoided_until)"
+PASSED_OVER = "(avoid_worker IS NULL OR avoid_worker <> :worker OR available_at <= :avoided_until)"
 # A task that prefers other workers waits a moment for them. Only the first of a lane is asked: to look further would
 # cost as much as the backlog is long.
 _WAITED = "coalesce({q}.available_at, {q}.created_at) <= :preferred_until"
-_WHAT = "attempt + 1 < max_attempts AND interruptions = 0 AND concurrency_key IS NULL"
+WHAT = "attempt + 1 < max_attempts AND interruptions = 0 AND concurrency_key IS NULL"
 
 _NEXT = Statement(
     f"""
-    SELECT q.id, {_WHAT}, q.concurrency_key, q.deadline_at IS NOT NULL AND q.deadline_at <= :now
+    SELECT q.id, {WHAT}, q.concurrency_key, q.deadline_at IS NOT NULL AND q.deadline_at <= :now
     FROM json_each(:lanes) j JOIN work_queue q ON q.id IN (
         SELECT w.id FROM work_queue w
-        WHERE w.status = 'pending' AND w.lane_id = json_extract(j.value, '$[0]') AND {_PASSED_OVER}
+        WHERE w.status = 'pending' AND w.lane_id = json_extract(j.value, '$[0]') AND {PASSED_OVER}
         ORDER BY w.rank, w.id LIMIT :limit)
     WHERE json_extract(j.value, '$[2]') = 0 OR {_WAITED.format(q="q")}
     ORDER BY json_extract(j.value, '$[1]'), q.rank, q.id LIMIT :limit
     """,
     f"""
-    SELECT q.id, {_WHAT}, q.concurrency_key, q.deadline_at IS NOT NULL AND q.deadline_at <= :now
+    SELECT q.id, {WHAT}, q.concurrency_key, q.deadline_at IS NOT NULL AND q.deadline_at <= :now
     FROM json_array_elements(CAST(:lanes AS json)) AS j (value) CROSS JOIN LATERAL (
         SELECT id, rank, attempt, max_attempts, interruptions, concurrency_key, deadline_at, available_at, created_at
         FROM work_queue
-        WHERE status = 'pending' AND lane_id = CAST(j.value->>0 AS bigint) AND {_PASSED_OVER}
+        WHERE status = 'pending' AND lane_id = CAST(j.value->>0 AS bigint) AND {PASSED_OVER}
         ORDER BY rank, id LIMIT :limit FOR UPDATE SKIP LOCKED) q
     WHERE j.value->>2 = '0' OR {_WAITED.format(q="q")}
     ORDER BY CAST(j.value->>1 AS int), q.rank, q.id LIMIT :limit
@@ -51,7 +51,7 @@ _NEXT = Statement(
 )
 
 _FIRST = f"""SELECT w.available_at, w.created_at FROM work_queue w
-        WHERE w.status = 'pending' AND w.lane_id = {{lane}} AND {_PASSED_OVER} ORDER BY w.rank, w.id LIMIT 1"""
+        WHERE w.status = 'pending' AND w.lane_id = {{lane}} AND {PASSED_OVER} ORDER BY w.rank, w.id LIMIT 1"""
 _ANY_TEXT = """
     SELECT 1 FROM {lanes} WHERE EXISTS (
         SELECT 1 FROM ({first}) AS h WHERE {flag} OR {waited}) LIMIT 1
@@ -72,12 +72,12 @@ _ANY = Statement(
 )
 
 # Who is in quarantine, or whose host is, gets nothing. The index of open ones is empty as a rule.
-_MAY_CLAIM = """w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :now
+MAY_CLAIM = """w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :now
         AND NOT EXISTS (SELECT 1 FROM quarantine z WHERE z.released_at IS NULL AND z.until > :now
             AND z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END)"""
 _CLAIMANT = "worker_registry w WHERE w.worker_id = :worker AND w.incarnation = :incarnation"
 _PAUSED = "s.paused AND (s.paused_until IS NULL OR s.paused_until > :now)"
-_STANDING_TEXT = f"""SELECT w.status, {_MAY_CLAIM},
+_STANDING_TEXT = f"""SELECT w.status, {MAY_CLAIM},
     (SELECT {{collect}}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {_PAUSED})
     FROM {_CLAIMANT}"""
 _STANDING = Statement(_STANDING_TEXT.format(collect="json_group_array"), _STANDING_TEXT.format(collect="json_agg"))
@@ -99,11 +99,11 @@ _PAYLOAD = Statement("SELECT payload_json FROM work_payload WHERE task_id = :id"
 # The whole of a strict claim, for the holder of SQLite's write lock: the claimant's standing, the pauses, the task. It
 # finds nothing where anything is out of the ordinary, and then `take` looks closer.
 _PLAIN = "work_queue.concurrency_key IS NULL AND (work_queue.deadline_at IS NULL OR work_queue.deadline_at > :now)"
-_HEAD = f"""SELECT w.id FROM work_queue w WHERE w.status = 'pending' AND w.lane_id = {{lane}} AND {_PASSED_OVER}
+_HEAD = f"""SELECT w.id FROM work_queue w WHERE w.status = 'pending' AND w.lane_id = {{lane}} AND {PASSED_OVER}
     ORDER BY w.rank, w.id LIMIT 1"""
 _CLAIM_PLAIN_TEXT = f"""{_TO_RUNNING.replace("{started}", ":now")} AND {_PLAIN}
     AND id = ({{first}})
-    AND EXISTS (SELECT 1 FROM {_CLAIMANT} AND {_MAY_CLAIM})
+    AND EXISTS (SELECT 1 FROM {_CLAIMANT} AND {MAY_CLAIM})
     AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE {_PAUSED} AND s.queue = work_queue.queue)
     RETURNING {CLAIMED_COLUMNS}, (SELECT max(lane_id) FROM claim_lane)"""
 _CLAIM_PLAIN = Statement(
@@ -141,6 +141,17 @@ class Standing:
         return [lane for lane in lanes if lane[0] not in self.paused_lanes]
 
 
+_PAUSED_LANES = Statement(
+    f"SELECT l.lane_id FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {_PAUSED}"
+)
+
+
+def open_lanes(transaction: Transaction, lanes: Sequence[LaneClaim]) -> Sequence[LaneClaim]:
+    """Return those of the lanes whose queue is not paused now."""
+    paused = frozenset(row[0] for row in transaction.rows(_PAUSED_LANES, now=transaction.now))
+    return Standing(None, False, paused).open(lanes)
+
+
 def max_lane_id(transaction: Transaction) -> int:
     """Return the newest lane's id."""
     return int(transaction.value(_MAX_LANE))
@@ -169,11 +180,15 @@ def _list(value: Any) -> list[int]:
     return json.loads(value) if isinstance(value, str) else value  # type: ignore[no-any-return]
 
 
+def anything_waited(transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim], seconds: float) -> bool:
+    """Return whether the first task of a lane has been available for so long."""
+    times = {**_times(transaction, claimant), "preferred_until": before(transaction.now, seconds)}
+    return bool(transaction.rows(_ANY, lanes=lanes_json(tuple((lane, tier, 1) for lane, tier, _ in lanes)), **times))
+
+
 def anything_to_claim(transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]) -> bool:
     """Return whether a claim would find a task: an idle worker only reads."""
-    return bool(lanes) and bool(
-        transaction.rows(_ANY, lanes=_lanes_json(tuple(lanes)), **_times(transaction, claimant))
-    )
+    return bool(lanes) and bool(transaction.rows(_ANY, lanes=lanes_json(tuple(lanes)), **_times(transaction, claimant)))
 
 
 def take_plain(
@@ -192,7 +207,7 @@ def take_plain(
     if len(lanes) == 1 and not waits:
         statement, named = _CLAIM_PLAIN_OF_ONE, {"lane": lane}
     else:
-        statement, named = _CLAIM_PLAIN, {"lanes": _lanes_json(tuple(lanes))}
+        statement, named = _CLAIM_PLAIN, {"lanes": lanes_json(tuple(lanes))}
     rows = transaction.rows(
         statement, **named, **_times(transaction, claimant), incarnation=claimant.incarnation, now=transaction.now
     )
@@ -205,12 +220,23 @@ def take(
     """Claim up to `limit` tasks; the caller has checked the claimant's standing in this transaction."""
     if not lanes or limit < 1:
         return ()
-    wanted = _lanes_json(tuple(lanes))
+    wanted = lanes_json(tuple(lanes))
+    return take_found(
+        transaction,
+        claimant,
+        lambda: transaction.rows(
+            _NEXT, lanes=wanted, limit=limit, now=transaction.now, **_times(transaction, claimant)
+        ),
+    )
+
+
+def take_found(
+    transaction: Transaction, claimant: Claimant, find: Callable[[], Sequence[tuple[Any, ...]]]
+) -> tuple[ClaimedTask, ...]:
+    """Claim what `find` finds, which is asked again where that cannot be claimed; it gives rows as `_NEXT` does."""
     gate = KeyGate(transaction)
     for _ in range(_MOST_LOOKS):
-        candidates = transaction.rows(
-            _NEXT, lanes=wanted, limit=limit, now=transaction.now, **_times(transaction, claimant)
-        )
+        candidates = find()
         late = [row[0] for row in candidates if row[3]]
         if late:
             deadlines.fail(transaction, late)
@@ -266,7 +292,7 @@ def _batch(candidates: Sequence[tuple[Any, ...]]) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def _lanes_json(lanes: tuple[LaneClaim, ...]) -> str:
+def lanes_json(lanes: tuple[LaneClaim, ...]) -> str:
     """Return lanes as a parameter: a worker names the same ones again and again."""
     return json.dumps(lanes)
 
@@ -274,13 +300,13 @@ def _lanes_json(lanes: tuple[LaneClaim, ...]) -> str:
 def _times(transaction: Transaction, claimant: Claimant) -> dict[str, Any]:
     return {
         "worker": claimant.worker_id,
-        "avoided_until": _before(transaction.now, claimant.lease_seconds),
-        "preferred_until": _before(transaction.now, PREFERENCE_WAIT),
+        "avoided_until": before(transaction.now, claimant.lease_seconds),
+        "preferred_until": before(transaction.now, PREFERENCE_WAIT),
     }
 
 
 @lru_cache(maxsize=16)
-def _before(now: datetime, seconds: float) -> datetime:
+def before(now: datetime, seconds: float) -> datetime:
     """Return a time before now: a worker with small tasks asks many times in a millisecond."""
     return now - timedelta(seconds=seconds)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fleet.domain.alike import runs
 from fleet.domain.execution import AttemptRecord, Claimant, ClaimReply, Fence, Finish
 from fleet.domain.lanes import Lane, LaneClaim
+from fleet.domain.spreading import Spreading
 from fleet.domain.task import (
     Answer,
     Enqueued,
@@ -25,6 +27,7 @@ from fleet.storage import minutes
 from fleet.storage.database import Database, Transaction, original
 from fleet.storage.interfaces import NEWEST_TASKS, MinuteCount
 from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
+from fleet.storage.queue import spreading as spread
 from fleet.storage.queue.enqueuing import add_tasks
 from fleet.storage.queue.finishing import write_finishes
 from fleet.storage.queue.precedents import Precedents
@@ -185,6 +188,10 @@ class SqlWorkQueue:
         """Return how many tasks of these lanes could be claimed, counting no further than `limit`."""
         return self._database.read(lambda transaction: counting.claimable(transaction, lanes, limit))
 
+    def claimable_by(self, spreading: Spreading, lanes: Sequence[LaneClaim], limit: int) -> tuple[int, float | None]:
+        """Return how many tasks of these lanes workers of this kind would claim, and when to look again."""
+        return self._database.read(lambda transaction: spread.claimable(transaction, spreading, lanes, limit))
+
     def unfinished(self, lanes: Sequence[int], horizon: float) -> int:
         """Return how many tasks of these lanes are still to be waited for."""
         return self._database.read(lambda transaction: counting.unfinished(transaction, lanes, horizon))
@@ -272,8 +279,10 @@ class SqlWorkQueue:
 def _probe(transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]) -> tuple[ClaimReply, bool, bool]:
     standing = claiming.standing(transaction, claimant, locked=False)
     reply = ClaimReply(max_lane_id=claiming.max_lane_id(transaction), status=standing.status)
-    worth_it = standing.may_claim and claiming.anything_to_claim(transaction, claimant, standing.open(lanes))
-    return reply, standing.may_claim, worth_it
+    if not standing.may_claim:
+        return reply, False, False
+    worth_it, left_for = spread.anything_to_claim(transaction, claimant, standing.open(lanes))
+    return reply if left_for is None else replace(reply, left_for=left_for), True, worth_it
 
 
 def _finish_and_claim(
@@ -283,7 +292,7 @@ def _finish_and_claim(
     lanes: Sequence[LaneClaim],
     limit: int,
 ) -> ClaimReply:
-    if limit == 1 and transaction.is_sqlite:
+    if limit == 1 and transaction.is_sqlite and spread.is_plain(claimant, limit):
         accepted = write_finishes(transaction, claimant.incarnation, finishes)
         plain = claiming.take_plain(transaction, claimant, lanes)
         if plain is not None:
@@ -293,5 +302,7 @@ def _finish_and_claim(
         # Registry before tasks: the lock order everywhere.
         standing = claiming.standing(transaction, claimant, locked=True)
         accepted = write_finishes(transaction, claimant.incarnation, finishes)
-    tasks = claiming.take(transaction, claimant, standing.open(lanes), limit) if standing.may_claim else ()
-    return ClaimReply(tasks, accepted, claiming.max_lane_id(transaction), standing.status)
+    if not standing.may_claim:
+        return ClaimReply((), accepted, claiming.max_lane_id(transaction), standing.status)
+    tasks, left_for = spread.take(transaction, claimant, standing.open(lanes), limit)
+    return ClaimReply(tasks, accepted, claiming.max_lane_id(transaction), standing.status, left_for)

@@ -50,6 +50,7 @@ worker_adapter = table(
     Column("lease_seconds", Float),
     Column("reason", String),
     Column("resizes", Boolean),
+    Column("on_request_json", JsonText),
     CheckConstraint("consecutive_failures >= 0", name="failures"),
 )
 

@@ -102,3 +102,9 @@ def test_nobody_is_started_for_what_is_done_before_they_come() -> None:
     assert number(5, pile, boot_seconds=10, **here) == 7
     assert number(5, pile, boot_seconds=30, **here) == 5
     assert number(5, pile, work(1, seconds=1, requires=GPU), boot_seconds=30, **here) == 13
+
+
+def test_nobody_is_started_who_could_not_do_it() -> None:
+    """Where only a place has room whose workers could not do what waits, nobody is started there."""
+    places = (adapter("plain", base={}), adapter("g", room=0, base=GPU))
+    assert number(2, work(10, seconds=6, requires=GPU), crews=(crew(2),), adapters=places) == 2

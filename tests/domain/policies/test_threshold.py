@@ -103,6 +103,8 @@ def test_a_whole_group_goes_whole() -> None:
     assert number(4, **idle) == 0
     one_busy = (*idle["workers"][:3], worker("busy", None, group_id="g", adapter_id="a"))
     assert number(4, work(0, 1), adapters=stiff, workers=one_busy) == 4
+    one_young = (*idle["workers"][:3], worker("young", 2, group_id="g", adapter_id="a"))
+    assert number(4, adapters=stiff, workers=one_young) == 4
 
 
 def test_single_workers_go_before_whole_groups() -> None:

@@ -141,3 +141,6 @@ def test_work_that_only_a_later_tier_can_do_is_not_left_to_the_first() -> None:
     assert (again.workers, again.adapters) == (6, {"cpu": 4, "gpu": 2})
     bounded = advised("waterfall", 4, *tasks, given=given, adapters=places, sizes={"cpu": 4}, max_workers=5)
     assert bounded.adapters == {"cpu": 4, "gpu": 1}
+    few = work(11), work(1, requires={"gpu": 1.0})
+    apart = advised("waterfall", 0, *few, given=given, adapters=places)
+    assert (apart.workers, apart.adapters) == (3, {"cpu": 2, "gpu": 1})

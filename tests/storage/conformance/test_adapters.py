@@ -27,7 +27,7 @@ from tests.ageing import age
 from tests.storage.plans import ADAPTER, applied, begin, group, plan, starting
 from tests.storage.samples import dead, execute, nobody, process
 
-LIMITS = Limits(4, 2, {"gpu": 1})
+LIMITS = Limits(4, 2, {"gpu": 1}, {"mem": 64})
 
 
 def adapter(adapter_id: str = ADAPTER, pid: int = 8, **given: object) -> NewAdapter:
@@ -333,6 +333,8 @@ def test_want_of_room_keeps_only_what_wanted_room(store: Storage) -> None:
         ("consecutive_failures", "x"),
         ("lease_seconds", "l"),
         ("base_capabilities_json", '{"gpu": "x", "mem": 2}'),
+        ("on_request_json", '{"gpu": "x"}'),
+        ("on_request_json", "[1]"),
     ],
 )
 def test_nonsense_in_an_adapters_row_is_no_limit(memory: Storage, column: str, value: object) -> None:

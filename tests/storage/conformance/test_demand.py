@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.demand import Offered, PoolOffer, Work
-from fleet.domain.group import Template
+from fleet.domain.demand import PoolOffer, Work
+from fleet.domain.orders import OrderKind
 from fleet.domain.snapshot import PoolSettings, Snapshot
-from fleet.storage.interfaces import MinuteCount, SettingsChange, Storage
+from fleet.storage.interfaces import MinuteCount, Storage
 from tests.ageing import age, age_statistics
 from tests.storage.plans import applied, begin, plan
 from tests.storage.samples import beat, claim_one, enqueue_one, execute, join, nobody, running_task, success
@@ -56,6 +56,30 @@ def test_open_tasks_are_counted_by_kind(store: Storage) -> None:
     enqueue_one(store, task="child", depends_on=(1,))
     found = {(one.queue, one.task): (one.pending, one.running, dict(one.requires)) for one in look(store).work}
     assert found == {("default", "t"): (2, 1, {}), ("q", "u"): (1, 0, {"gpu": 1})}
+
+
+def test_counts_are_those_of_any_pass(store: Storage) -> None:
+    """Waiting and running tasks are the same numbers whether a pass counts by kind or not, paused queues included."""
+    running_task(store, queue="q")
+    enqueue_one(store, queue="q")
+    enqueue_one(store, requires={"gpu": 1})
+    enqueue_one(store, task="later", delay=60)
+    store.rules.pause("q")
+    by_kind, plain = look(store), look(store, settings=PoolSettings("no", {}, 1))
+    assert (by_kind.waiting, by_kind.running) == (plain.waiting, plain.running) == (2, 1)
+    assert sum(one.pending for one in by_kind.work) == 1
+
+
+def test_who_a_task_is_assigned_to_makes_a_kind(store: Storage) -> None:
+    """Tasks that only one worker may claim are a kind of their own."""
+    who = join(store)
+    task_id = enqueue_one(store)
+    enqueue_one(store)
+    order = store.orders.give("w", who.incarnation, OrderKind.SET_TASK, reason="r", arguments={"task_id": task_id})
+    assert order is not None
+    store.orders.take([who.incarnation], "h:1")
+    assert store.orders.assign(order.command_id)
+    assert {one.assigned_worker: one.pending for one in look(store).work} == {"": 1, "w": 1}
 
 
 def test_a_paused_queue_has_nothing_pending(store: Storage) -> None:
@@ -108,7 +132,9 @@ def test_busy_time_is_divided_between_the_lanes_of_a_handler(store: Storage) -> 
         enqueue_one(store)
     enqueue_one(store, requires={"gpu": 1})
     count(store, busy_seconds=80.0)
-    shares = {tuple(one.requires): one.busy for one in look(store).work}
+    found = look(store).work
+    shares = {tuple(one.requires): one.busy for one in found}
+    assert {one.seconds for one in found} == {80.0}
     assert sum(shares.values()) == pytest.approx(80.0)
     assert shares[()] > shares["gpu",] > 0
 
@@ -135,53 +161,6 @@ def test_arrivals_of_many_are_divided_by_the_newest(store: Storage, monkeypatch:
     assert found["default", "t"].arrivals == found["default", "u"].arrivals == 20
 
 
-def test_pools_tell_what_they_take(store: Storage) -> None:
-    """Live workers of every pool tell what it takes, alike ones once; the slots are summed."""
-    join(store, "a", slots=2)
-    join(store, "b", slots=3)
-    join(store, "c", pool="other", handlers=("t", "u"), queues=("q",), capabilities={"gpu": 2})
-    assert look(store).pools == (
-        PoolOffer("default", 5, (Offered(frozenset({"t"})),)),
-        PoolOffer("other", 1, (Offered(frozenset({"t", "u"}), ("q",), {"gpu": 2}),)),
-    )
-
-
-def test_a_pool_is_remembered_when_its_workers_are_gone(store: Storage) -> None:
-    """What its workers registered last stands for a pool without workers, whether or not it had a row then; while some
-    are here, what others offered before counts no more."""
-    begin(store)
-    first = join(store, "a", capabilities={"gpu": 1})
-    join(store, "b", pool="other", handlers=("u",))
-    for worker, who in (("a", first.incarnation), ("b", None)):
-        store.registry.end(worker, who or _incarnation(store, worker), reason="test")
-    assert look(store).pools == (PoolOffer("default", 0, (Offered(frozenset({"t"}), (), {"gpu": 1}),)),)
-    assert [(one.pool, one.offers) for one in look(store, "other").pools if one.pool == "other"] == [
-        ("other", (Offered(frozenset({"u"})),))
-    ]
-    join(store, "c")
-    assert look(store).pools[0].offers == (Offered(frozenset({"t"})),)
-
-
-def _incarnation(store: Storage, worker: str) -> str:
-    row = store.registry.get(worker)
-    assert row is not None
-    return row.incarnation
-
-
-def test_a_pool_without_workers_ever_tells_the_queues_of_its_template(store: Storage) -> None:
-    """What is known of a pool that never had a worker is which queues its template names, without their weights."""
-    begin(store, 1, SettingsChange(template=Template("python", "/", {"queue": ["a=3", "b"]})))
-    assert look(store).pools == (PoolOffer("default", 0, (), ("a", "b")),)
-
-
-@pytest.mark.parametrize("offers", ["[]", '"x"', '{"handlers": 3}', "7"])
-def test_offers_that_make_no_sense_are_none(store: Storage, offers: str) -> None:
-    """A row that somebody spoiled is no offer, and no error."""
-    begin(store)
-    execute(store, "UPDATE scheduler SET offers_json = :offers", offers=offers)
-    assert look(store).pools == (PoolOffer("default"),)
-
-
 def test_workers_tell_what_policies_ask(store: Storage) -> None:
     """Adapter, share of a core and idleness are read for policies that follow the work, and for no others."""
     who = join(store, "a", adapter_id="place")
@@ -195,14 +174,42 @@ def test_workers_tell_what_policies_ask(store: Storage) -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", ['{"cpu_percent": "much"}', '{"cpu_percent": -1}', "[1]", "7", '{"cpu_percent": true}']
+    ("metadata", "share"),
+    [
+        ('{"cpu_percent": 7, "host": {"name": "caf\u00e9"}}', 7.0),
+        ('{"cpu_percent": 0.25}', 0.25),
+        ('{"cpu_percent": "much"}', None),
+        ('{"cpu_percent": -1}', None),
+        ('{"cpu_percent": 1e999}', None),
+        ('{"cpu_percent": {"of": 1}}', None),
+        ('{"cpu_percent": null}', None),
+        ("{}", None),
+        ("[1]", None),
+        ("7", None),
+    ],
 )
-def test_a_share_that_makes_no_sense_is_unknown(store: Storage, metadata: str) -> None:
-    """Whatever a worker says of itself, a pass can read it."""
+def test_a_share_that_makes_no_sense_is_unknown(store: Storage, metadata: str, share: float | None) -> None:
+    """Whatever a worker says of itself, a pass can read it; a share of a core is a number that is not negative."""
     join(store, "a")
     execute(store, "UPDATE worker_registry SET metadata_json = :metadata", metadata=metadata)
     (worker,) = look(store).workers
-    assert worker.cpu_percent in (None, 1.0)
+    assert worker.cpu_percent == share
+
+
+def test_a_character_that_no_text_can_hold_stops_no_pass(store: Storage) -> None:
+    """A document with an escaped NUL is valid JSON, into which a server refuses to look: the share may be unknown."""
+    join(store, "a")
+    execute(store, "UPDATE worker_registry SET metadata_json = :odd", odd='{"name": "\\u0000", "cpu_percent": 3}')
+    (worker,) = look(store).workers
+    assert worker.cpu_percent in (None, 3.0)
+
+
+def test_quantities_that_make_no_sense_are_not_offered(store: Storage) -> None:
+    """What a worker's row offers without a number is no offer, and no error."""
+    join(store, "a")
+    execute(store, "UPDATE worker_registry SET capabilities_json = :odd", odd='{"gpu": "two", "mem": 4, "x": null}')
+    (worker,) = look(store).workers
+    assert worker.capabilities == {"mem": 4}
 
 
 def test_idleness_begins_anew_with_each_task(store: Storage) -> None:

@@ -329,3 +329,22 @@ def test_a_snapshot_tells_the_dead(store: Storage, proof: object, silent: float)
     seen = store.control.snapshot("default", current.settings, ADAPTER, proof)  # type: ignore[arg-type]
     assert seen.dead_workers == {("w", who.incarnation)}
     assert seen.dead_groups == {requested.group_id}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("3 waiting and 1 running", "4 waiting and 0 running", True),
+        ("for 0.5 s", "for 0.75 s", True),
+        ("adapter host-1 is full", "adapter host-2 is full", False),
+        ("adapter a1 is full", "adapter a2 is full", False),
+        ("until 12:00:01Z", "until 12:00:02Z", False),
+        ("tasks need gpu", "tasks need tpu", False),
+    ],
+)
+def test_a_count_in_a_reason_makes_no_other_decision(store: Storage, before: str, after: str, same: bool) -> None:
+    """How many tasks wait changes with every pass: words that differ in a number alone are the same decision; names and
+    times that differ are another's."""
+    current = begin(store, 1, FIXED)
+    first = applied(store, plan(reasons=(Reason("why", before),)), current).decision_id
+    assert (applied(store, plan(reasons=(Reason("why", after),)), current).decision_id == first) is same
