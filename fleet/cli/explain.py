@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,8 @@ from fleet.cli.decisions import decision_row, in_words
 from fleet.cli.rows import task_row
 from fleet.domain.adapters import native_id
 from fleet.domain.durations import format_seconds
-from fleet.errors import NotFound
+from fleet.errors import NotFound, UsageError
+from fleet.plugins import find_policy
 
 if TYPE_CHECKING:
     from fleet.monitoring.why_scaling import ScalingView
@@ -49,7 +51,11 @@ def scaling(
     from fleet.process import is_dead
 
     with opened(db_path, read_only=True) as storage:
-        view = scaling_view(storage, _known(storage, pool), _native(), is_dead)
+        found = _known(storage, pool)
+        # A package's own policy is asked for its name first; of one that is not here the answer says so.
+        with suppress(UsageError):
+            find_policy(found.settings.policy)
+        view = scaling_view(storage, found, _native(), is_dead)
     if as_json:
         print_json(_document(view))
     else:

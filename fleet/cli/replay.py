@@ -24,11 +24,12 @@ from fleet.cli.common import (
     run_command,
 )
 from fleet.domain.durations import format_seconds
-from fleet.domain.policies import follows_work, known_policies
-from fleet.domain.policies.in_force import in_force, read_given, table
+from fleet.domain.policies.content import parse_content
 from fleet.domain.snapshot import PoolSettings
 from fleet.errors import NotFound, UsageError
+from fleet.plugins import find_policy
 from fleet.scaler.replay import Happened, Past, Replay, replay_of
+from fleet.scaler.settings import applied_to, change_of, checked
 from fleet.simulation import Outcome
 from fleet.simulation.plotting import check_target, terminal, write_plot
 
@@ -41,6 +42,9 @@ MOST_DECISIONS = 200_000
 LEAST_EVERY = 0.1
 COLUMNS = ("policy", "mean wait", "p95", "worker-hours", "launches", "flaps", "most", "done", "left")
 HAPPENED = "what happened"
+
+Contestant = tuple[str, PoolSettings]
+"""What to call it, and the policy with its settings and bounds."""
 
 app = new_app("Run a policy on a pool's own past.")
 
@@ -85,7 +89,8 @@ def replay(
         raise UsageError(f"--every {every:g}s: give {LEAST_EVERY:g}s or more")
     with opened(db_path, read_only=True) as storage:
         past = read_past(storage, pool, since or WEEK)
-    contestants = _contestants(policy or [], policy_content or [], _bounded(past.settings, max_workers))
+    own = past.settings if max_workers is None else _settings(pool, {"max_workers": max_workers}, past.settings)
+    contestants = _contestants(pool, policy or [], policy_content or [], own)
     prepared = replay_of(past, every, seed)
     outcomes = [prepared.outcome(settings, name) for name, settings in contestants]
     title = f"pool {pool}, {_span(prepared)}; a pass every {prepared.scenario.every:g} s"
@@ -122,47 +127,30 @@ def read_past(storage: Storage, pool: str, seconds: float) -> Past:
     )
 
 
-def _bounded(settings: PoolSettings, max_workers: int | None) -> PoolSettings:
-    if max_workers is None:
-        return settings
-    if max_workers < settings.min_workers:
-        raise UsageError(f"--max-workers {max_workers} is less than the pool's minimum of {settings.min_workers}")
-    return replace(settings, max_workers=max_workers)
-
-
-def _contestants(names: Sequence[str], contents: Sequence[str], own: PoolSettings) -> list[tuple[str, PoolSettings]]:
-    found = [(name, _settings(name, {}, own)) for name in names]
+def _contestants(pool: str, names: Sequence[str], contents: Sequence[str], own: PoolSettings) -> list[Contestant]:
+    found = [(name, _settings(pool, {"policy": name}, own)) for name in names]
     for content in contents:
-        given = _parsed(content)
-        name = given.pop("scaling", own.policy)
-        called = "; ".join([name, *(f"{key}={value}" for key, value in given.items())])
-        found.append((called, _settings(name, given, own)))
-    if own.policy in known_policies() and follows_work(own.policy) and own.policy not in names:
+        given = {"policy": own.policy, **parse_content(content)}
+        called = "; ".join([given["policy"], *(f"{key}={value}" for key, value in given.items() if key != "policy")])
+        found.append((called, _settings(pool, given, own)))
+    if _is_worth_a_run(own) and own.policy not in names:
         return [(f"{own.policy} (as it is)", own), *found]
     if not found:
         raise UsageError(f"policy {own.policy} does not follow the work: give --policy NAME, such as drain_time")
     return found
 
 
-def _settings(name: str, given: Mapping[str, str], own: PoolSettings) -> PoolSettings:
+def _is_worth_a_run(own: PoolSettings) -> bool:
+    try:
+        return find_policy(own.policy).is_elastic
+    except UsageError:
+        # What is not known here cannot be run again; others can.
+        return False
+
+
+def _settings(pool: str, given: Mapping[str, object], own: PoolSettings) -> PoolSettings:
     """Return a policy with what the pool has set already, as far as the policy knows it, and what is given."""
-    stored = {key: value for key, value in own.settings.items() if key in table(name)}
-    read = read_given(name, given, stored)
-    settings = {key: value for key, value in {**stored, **read}.items() if value is not None}
-    in_force(name, settings)
-    return replace(own, policy=name, settings=settings)
-
-
-def _parsed(content: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in content.split(";"))):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise UsageError(f"--policy-content: {part!r:.60} is no NAME=VALUE")
-        if name.strip() in found:
-            raise UsageError(f"--policy-content: {name.strip()} is given twice")
-        found[name.strip()] = value.strip()
-    return found
+    return applied_to(own, checked(pool, change_of(given), own))
 
 
 # What is printed

@@ -84,7 +84,7 @@ def test_the_document(replay: Command, lived: Storage) -> None:
     [
         (("--policy", "astrology"), ("astrology", "unknown")),
         (("--policy-content", "scaling=vanilla; nonsense=1"), ("nonsense",)),
-        (("--policy-content", "what"), ("NAME=VALUE",)),
+        (("--policy-content", "what"), ("name=value",)),
         (("--policy-content", "scaling=vanilla; scaling=no"), ("given twice",)),
         (("--every", "0.01"), ("--every",)),
         (("--out", "plot.txt"), ("--out",)),

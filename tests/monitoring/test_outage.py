@@ -59,7 +59,8 @@ def test_a_pool_asks_for_what_its_last_pass_wanted() -> None:
 
 @pytest.mark.parametrize(("ago", "healthy"), [(0, True), (PATIENCE, True), (PATIENCE + 0.001, False)])
 def test_tasks_wait_for_the_next_pass(ago: float, healthy: bool) -> None:
-    """Tasks that came since the last pass wanted nobody are no outage until two minutes have passed without another."""
+    """Tasks that came since the last pass wanted nobody are no outage until two minutes have passed without another
+    (MO03)."""
     found = status_of(Sight(NOW, counts=WAITING, pools=ELASTIC, passes=last(0, ago)))
     assert found.healthy is healthy
     if healthy:
@@ -133,7 +134,8 @@ def test_settings_that_passes_refuse_are_told() -> None:
 
 
 def test_whether_a_new_task_would_ever_run() -> None:
-    """What enqueue warns of: nobody is live and no pass is to be expected; a pool that is looked at will start some."""
+    """What enqueue warns of: nobody is live and no pass is to be expected; a pool that is looked at will start some
+    (SC23)."""
     assert why_nothing_runs(Sight(NOW, pools=ELASTIC, passes=last(0))) is None
     reason = why_nothing_runs(Sight(NOW, pools=ELASTIC, passes=last(0, 600)))
     assert reason == "no worker is live, and no pass has looked at pool default for 10m00s: does the scaler run?"
@@ -153,7 +155,8 @@ def test_whether_a_new_task_would_ever_run() -> None:
     )
 )
 def test_every_worker_is_counted_once(rows: list[tuple[WorkerStatus, float, bool, bool, bool]]) -> None:
-    """Whatever workers do, each is in one state: what is shown adds up, and nobody who drains or is dead is ready."""
+    """Whatever workers do, each is in one state: what is shown adds up, and nobody who drains or is dead is ready
+    (MO01)."""
     workers = tuple(
         worker(f"w{place}", age, status=status, current_task_id=place if busy else None, paused=paused)
         for place, (status, age, busy, paused, _) in enumerate(rows)
@@ -168,7 +171,8 @@ def test_every_worker_is_counted_once(rows: list[tuple[WorkerStatus, float, bool
 
 
 def test_waiting_and_running_are_counted_apart() -> None:
-    """A task that runs does not wait, and the other way round; what waits for others or its time does neither."""
+    """A task that runs does not wait, and the other way round; what waits for others or its time does neither
+    (MO02)."""
     counts = (QueueCounts("default", "echo", {}, blocked=1, scheduled=2, pending=3, running=4),)
     found = status_of(Sight(NOW, (worker(),), counts=counts))
     assert found.tasks == {"blocked": 1, "scheduled": 2, "pending": 3, "running": 4}

@@ -251,7 +251,7 @@ def test_an_idle_worker_that_began_a_task_is_spared(world: World) -> None:
         if plan.drains and not busy:
             busy.append(plan.drains[0].worker_id)
             world.occupy(busy)
-        return apply(current, plan)
+        return apply(current, plan, *inputs)
 
     busy: list[str] = []
     control.apply = claim_first  # type: ignore[method-assign]
@@ -334,7 +334,7 @@ def test_a_stale_pass_writes_nothing(world: World) -> None:
         control.apply = apply  # type: ignore[method-assign]
         world.clock.advance(31)
         run_pass(world.scaler, POOL, SettingsChange())
-        return apply(current, plan)
+        return apply(current, plan, *inputs)
 
     control.apply = be_overtaken  # type: ignore[method-assign]
     original = control.begin_pass

@@ -97,7 +97,7 @@ def test_what_happened_is_not_made_up() -> None:
 
 
 def test_passes_boots_and_failures_as_they_were() -> None:
-    """Passes are as far apart as the ledger tells, boots take what they took, and launches fail as often as they did."""
+    """Passes are as far apart as the ledger tells, boots take what they took, launches fail as often as they did."""
     groups = (group(5, 3.0), group(6, 9.0), group(7, None), group(8, 6.0), group(-10, 500.0))
     found = replay_of(past(came(0), ledger=LEDGER, groups=groups)).scenario
     assert found.every == 60.0
