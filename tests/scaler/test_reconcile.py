@@ -247,7 +247,7 @@ def test_an_idle_worker_that_began_a_task_is_spared(world: World) -> None:
     control = world.storage.control
     apply = control.apply
 
-    def claim_first(current: ScalerPass, plan: Plan, inputs: object = None) -> Applied | None:
+    def claim_first(current: ScalerPass, plan: Plan, *inputs: object) -> Applied | None:
         if plan.drains and not busy:
             busy.append(plan.drains[0].worker_id)
             world.occupy(busy)
@@ -298,7 +298,7 @@ def test_settings_changed_during_a_pass_are_applied_by_it(world: World) -> None:
     control = world.storage.control
     apply = control.apply
 
-    def change_meanwhile(current: ScalerPass, plan: Plan, inputs: object = None) -> Applied | None:
+    def change_meanwhile(current: ScalerPass, plan: Plan, *inputs: object) -> Applied | None:
         applied = apply(current, plan)
         control.begin_pass(POOL, other_holder(), target(4), 30.0, world.proven_dead)
         return applied
@@ -330,7 +330,7 @@ def test_a_stale_pass_writes_nothing(world: World) -> None:
     control = world.storage.control
     apply = control.apply
 
-    def be_overtaken(current: ScalerPass, plan: Plan, inputs: object = None) -> Applied | None:
+    def be_overtaken(current: ScalerPass, plan: Plan, *inputs: object) -> Applied | None:
         control.apply = apply  # type: ignore[method-assign]
         world.clock.advance(31)
         run_pass(world.scaler, POOL, SettingsChange())
