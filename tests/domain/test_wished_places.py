@@ -75,7 +75,7 @@ def test_who_cannot_start_now_is_passed_over() -> None:
 
 
 def test_who_cannot_offer_it_gets_nobody() -> None:
-    """For a task that needs a GPU no worker without one is started, however free the place (CP03)."""
+    """For a task that needs a GPU no worker without one is started, however free the place (LF01)."""
     able = adapter("g", resizes=True, base_capabilities=GPU)
     assert launches(3, Wish(requires=[GPU]), A, B, able) == [("g", 3)]
     assert launches(3, Wish(requires=[GPU]), A, B) == []

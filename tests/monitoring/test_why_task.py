@@ -114,7 +114,8 @@ def test_before_any_worker_ever_came() -> None:
 
 
 def test_what_no_worker_has() -> None:
-    """Of a task that no live worker can take the missing handler, queue, capability or assigned worker is named."""
+    """Of a task that no live worker can take the missing handler, queue, capability or assigned worker is named
+    (LF01)."""
     assert why(task())["no_worker"] == "no worker is live"
     assert "no live worker has a handler named blur" in why(task(task="blur"), worker())["handler_unknown"]
     assert "--allow-shell" in why(task(task="fleet.shell"), worker())["handler_unknown"]

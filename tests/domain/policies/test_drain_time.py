@@ -29,7 +29,7 @@ def test_the_drain_time_can_be_set() -> None:
 
 
 def test_never_more_than_there_are_tasks() -> None:
-    """Long tasks get a worker each, and no more; workers of several slots take several."""
+    """Long tasks get a worker each, and no more; workers of several slots take several (SC20)."""
     assert number(0, work(7, seconds=3600)) == 7
     assert number(0, work(7, seconds=3600), slots=4.0) == 2
 
@@ -65,7 +65,7 @@ def test_a_task_that_runs_tells_how_long_it_takes_at_least() -> None:
 
 
 def test_fast_work_between_two_looks_is_work() -> None:
-    """Tasks that came and went since the last look keep their workers, though nothing waits or runs now."""
+    """Tasks that came and went since the last look keep their workers, though nothing waits or runs now (SC17)."""
     assert number(3, work(seconds=0.1, busy=120, arrivals=1200)) == 2
     assert number(3, work(seconds=0.1, busy=120)) == 2
 
@@ -105,6 +105,6 @@ def test_nobody_is_started_for_what_is_done_before_they_come() -> None:
 
 
 def test_nobody_is_started_who_could_not_do_it() -> None:
-    """Where only a place has room whose workers could not do what waits, nobody is started there."""
+    """Where only a place has room whose workers could not do what waits, nobody is started there (SC24)."""
     places = (adapter("plain", base={}), adapter("g", room=0, base=GPU))
     assert number(2, work(10, seconds=6, requires=GPU), crews=(crew(2),), adapters=places) == 2

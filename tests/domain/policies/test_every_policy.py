@@ -113,7 +113,7 @@ def test_one_situation_gives_one_number(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", ELASTIC)
 @given(data=st.data())
 def test_more_demand_never_asks_for_fewer(name: str, data: st.DataObject) -> None:
-    """With more tasks of one kind waiting, and all else alike, no policy advises fewer workers."""
+    """With more tasks of one kind waiting, and all else alike, no policy advises fewer workers (SC06)."""
     found = data.draw(situations(name))
     if not found.demand:
         found = replace(found, demand=(Work("default", "t"),))
@@ -124,7 +124,7 @@ def test_more_demand_never_asks_for_fewer(name: str, data: st.DataObject) -> Non
 @pytest.mark.parametrize("name", ELASTIC)
 @given(data=st.data())
 def test_what_runs_is_never_taken_away(name: str, data: st.DataObject) -> None:
-    """There are at least as many workers as running tasks need."""
+    """There are at least as many workers as running tasks need (SC06, SC15)."""
     found = data.draw(situations(name))
     assert number(name, found) * found.slots >= sum(work.running for work in found.demand) - 1e-6
 
@@ -167,7 +167,8 @@ def settled(name: str, found: Situation) -> list[int]:
 @pytest.mark.parametrize("name", ELASTIC)
 @given(data=st.data())
 def test_constant_load_comes_to_rest(name: str, data: st.DataObject) -> None:
-    """On demand that stays, the number goes one way, settles within a bounded number of passes, and stays."""
+    """On demand that stays, the number goes one way, settles within a bounded number of passes, and stays
+    (SC08)."""
     tasks = tuple(replace(one, requires={}) for one in data.draw(st.lists(works(15), max_size=3)))
     found = situation(name, data.draw(st.integers(0, 60)), *tasks, given={}, pace_window=60.0)
     found = replace(

@@ -106,7 +106,7 @@ def test_capability_lets_workers_of_several_sets_help() -> None:
 
 
 def test_capability_never_removes_the_last_who_is_able() -> None:
-    """One task that needs a capability keeps one worker that offers it, however many others are idle."""
+    """One task that needs a capability keeps one worker that offers it, however many others are idle (CP01)."""
     both = (crew(5), crew(1, gpu=1))
     assert advised("capability", 6, work(0), work(1, requires=GPU), crews=both).workers == 1
     assert advised("capability", 6, work(1), work(1, requires=GPU), crews=both).workers == 3

@@ -65,7 +65,7 @@ def test_the_cpu_threshold_can_be_set() -> None:
 
 @pytest.mark.parametrize(("idle", "expected"), [(59.999, 3), (60, 2), (60.001, 2)])
 def test_who_was_idle_for_long_goes(idle: float, expected: int) -> None:
-    """Before the idle timeout nobody goes; at it one does."""
+    """Before the idle timeout nobody goes; at it one does (SC11)."""
     assert number(3, workers=workers(3, idle)) == expected
 
 

@@ -80,7 +80,8 @@ def test_dead_and_quarantined_workers_offer_nothing() -> None:
 
 
 def test_unsatisfiable_tasks_are_named() -> None:
-    """The plan says how many tasks nothing here can serve, and what they need, and starts nobody for them."""
+    """The plan says how many tasks nothing here can serve, and what they need, and starts nobody for them
+    (LF01)."""
     plan = decide(snapshot("drain_time", work(12, requires=GPU), work(1, task="x"), pools=(told("default"),)))
     assert plan.advised == 0
     assert texts(plan, "unsatisfiable") == [

@@ -46,7 +46,7 @@ def test_an_empty_fleet_has_no_work(store: Storage) -> None:
 
 def test_open_tasks_are_counted_by_kind(store: Storage) -> None:
     """Pending and running tasks are counted for each queue, handler, requirement and assigned worker; what waits for
-    its time or for others is not pending."""
+    its time or for others is not pending (CP07)."""
     join(store, "w", handlers=("t", "u"))
     running_task(store, "v")
     enqueue_one(store)

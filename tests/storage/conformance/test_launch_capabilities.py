@@ -98,7 +98,8 @@ def test_a_group_that_falls_short_is_stopped_and_says_why(store: Storage) -> Non
 
 
 def test_a_place_that_keeps_falling_short_is_paused(store: Storage) -> None:
-    """Each group that falls short keeps its adapter from launches for longer, though starts succeed; ten pause it."""
+    """Each group that falls short keeps its adapter from launches for longer, though starts succeed; ten pause it
+    (LF02)."""
     standing(store)
     for number in range(1, BREAKER + 1):
         adapter = store.adapters.get(CLOUD)
