@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import ceil, floor
+from typing import TYPE_CHECKING
 
 from fleet.errors import UsageError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 MOST = 100_000
 MOST_SHARE = 1_000
@@ -18,9 +21,9 @@ def read_spare(given: object) -> int | str:
     """Return a number of workers, or a share such as `10%`; raise UsageError for anything else."""
     text = str(given).strip() if isinstance(given, (str, int, float)) and not isinstance(given, bool) else ""
     try:
-        number = Fraction(text.removesuffix("%").strip()) if "/" not in text and len(text) < 20 else Fraction(-1)
+        number = _fraction(text.removesuffix("%").strip()) if "/" not in text and len(text) < 20 else _fraction("-1")
     except ValueError:
-        number = Fraction(-1)
+        number = _fraction("-1")
     if text.endswith("%") and 0 <= number <= MOST_SHARE:
         return f"{float(number):g}%"
     if not text.endswith("%") and 0 <= number <= MOST and number.denominator == 1:
@@ -44,4 +47,11 @@ def without_spare(supply: int, spare: int | str) -> int:
 
 
 def _share(spare: str) -> Fraction:
-    return Fraction(spare.removesuffix("%")) / 100
+    return _fraction(spare.removesuffix("%")) / 100
+
+
+def _fraction(text: str) -> Fraction:
+    # Imported here: most pools have no share, and it takes a tenth of a pass.
+    from fractions import Fraction
+
+    return Fraction(text)

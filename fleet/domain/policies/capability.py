@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleet.domain.policies import ratio
 from fleet.domain.policies.advice import Advice
+from fleet.domain.policies.entry import Policy
 from fleet.domain.policies.left_out import in_words
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.staffing import Staffing, number_for, staffed
@@ -40,3 +41,12 @@ def _why(situation: Situation, number: int, least: Staffing) -> str:
     if least.missing:
         return f"{load}: {least.missing} others needed than are here"
     return f"{load}: {least.used} needed at least"
+
+
+POLICY = Policy(
+    "capability",
+    advise,
+    SETTINGS,
+    help="tasks for each able worker between two ratios, for every capability set by itself",
+    check=ratio.check,
+)

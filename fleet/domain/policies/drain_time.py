@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fleet.domain.demand import Work
 from fleet.domain.policies.advice import Advice
+from fleet.domain.policies.entry import Policy
 from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.staffing import Staffing, can_do, number_for, slots_of, staffed
@@ -146,3 +147,11 @@ def _why(situation: Situation, staffing: Staffing) -> str:
     if not staffing.total:
         return f"{text}: nothing to do"
     return f"{text} take {staffing.total} workers, for what waits to be done in {time:g} s"
+
+
+POLICY = Policy(
+    "drain_time",
+    advise,
+    SETTINGS,
+    help="as many workers as do what waits within drain_time, by measured durations",
+)

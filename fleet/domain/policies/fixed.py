@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleet.domain.policies.advice import Advice
+from fleet.domain.policies.entry import Policy
 from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.reasons import Reason
@@ -38,3 +39,6 @@ def unreadable(settings: Mapping[str, Any]) -> str:
         return f"its setting {SETTING} is missing: set it with fleet-scaler --target-workers N"
     value = f"{settings.get(SETTING)!r:.50}"
     return f"its setting {SETTING} is {value}, which is no number: set it with fleet-scaler --target-workers N"
+
+
+POLICY = Policy("fixed", advise, SETTINGS, is_elastic=False, help="keep target_workers workers")

@@ -7,6 +7,7 @@ from typing import Any
 
 from fleet.domain.policies import ratio, tiers
 from fleet.domain.policies.advice import Advice
+from fleet.domain.policies.entry import Policy
 from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.waterfall import advise_over
@@ -47,3 +48,12 @@ def check(given: Mapping[str, Any]) -> None:
     if given[PRIMARY] is not None and given[PRIMARY] == given[SECONDARY]:
         raise UsageError(f"primary and secondary are both {given[PRIMARY]}: give two adapters, or use waterfall")
     ratio.check(given)
+
+
+POLICY = Policy(
+    "fixed_elastic",
+    advise,
+    SETTINGS,
+    help="as vanilla, on a primary adapter up to its limit, then on a secondary one",
+    check=check,
+)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.domain.policies.advice import Advice
+from fleet.domain.policies.entry import Policy
 from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.staffing import held, lonely, one_each, one_more, whole
@@ -136,3 +137,12 @@ def _is_rested(worker: PoolWorker, situation: Situation) -> bool:
 
 def _is_over(since: datetime | None, seconds: float, now: datetime) -> bool:
     return since is None or now - since >= timedelta(seconds=seconds)
+
+
+POLICY = Policy(
+    "threshold",
+    advise,
+    SETTINGS,
+    help="a step up when many tasks wait or CPUs are busy, a step down when workers are idle for long",
+    check=check,
+)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fleet.domain.policies import ratio, tiers
 from fleet.domain.policies.advice import Advice
+from fleet.domain.policies.entry import Policy
 from fleet.domain.policies.setting import Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.tiers import Tier
@@ -55,3 +56,12 @@ def advise_over(situation: Situation, order: Sequence[Tier], name: str) -> Advic
     if away:
         text += f"; no adapter {', '.join(away)} is there"
     return Advice(number, Reason(band.code, text), shares, band.requires)
+
+
+POLICY = Policy(
+    "waterfall",
+    advise,
+    SETTINGS,
+    help="as vanilla, on adapters in an order, each up to its cap",
+    check=ratio.check,
+)

@@ -92,7 +92,7 @@ def test_gone_when_nothing_is_to_do() -> None:
     """Without work nobody is wanted, and the reason says so."""
     advice = advised("drain_time", 4)
     assert (advice.workers, advice.reason.code) == (0, "scale_down")
-    assert advice.reason.text == "drain_time: 0 waiting and 0 running tasks: nothing to do"
+    assert advice.reason.text == "drain_time: nothing waits or runs"
 
 
 def test_nobody_is_started_for_what_is_done_before_they_come() -> None:
