@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
 from fleet.domain.execution import Claimant, ClaimedTask, done
+from fleet.domain.group import Template
 from fleet.domain.plan import Plan
 from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import NewTask
@@ -15,9 +17,6 @@ from fleet.domain.worker import Beat, WorkerRegistration, WorkerStatus
 from fleet.simulation import Scenario
 from fleet.storage.interfaces import MinuteCount, SettingsChange
 from tests.scaler.world import POOL, World, a_process
-
-HANDLER = "fleet.noop"
-"""What the played workers offer."""
 
 LEASE = 86_400.0
 """Seconds: passes may be far apart."""
@@ -42,6 +41,7 @@ class Player:
         self._arrived = 0
         self._idle: list[str] = []
         self._held: dict[str, tuple[ClaimedTask, float]] = {}
+        self._done: Counter[str] = Counter()
         self._known: set[str] = set()
         self._leaving: set[str] = set()
         self._boot_seconds = scenario.places[0].boot.mean
@@ -57,6 +57,7 @@ class Player:
             settings=dict(settings.settings),
             min_workers=settings.min_workers,
             max_workers=settings.max_workers,
+            template=Template("/usr/bin/python", "/", {"capability": _words(self._scenario)}),
         )
         for time in times:
             self._until(time)
@@ -87,7 +88,8 @@ class Player:
         self._now = time
 
     def _arrive(self) -> None:
-        self._world.storage.queue.enqueue([NewTask(HANDLER)])
+        kind = self._scenario.tasks.kinds[self._scenario.tasks.which[self._arrived]]
+        self._world.storage.queue.enqueue([NewTask(kind.task, requires=kind.requires)])
         self._arrived += 1
         if self._idle:
             self._claim(self._idle.pop())
@@ -107,12 +109,13 @@ class Player:
 
     def _end(self, worker: str) -> None:
         task, seconds = self._held.pop(worker)
+        self._done[worker] += 1
         self._world.storage.queue.finish_and_claim(
             _claimant(worker),
             [done(task, None, seconds, seconds)],
             (),
             0,
-            counting=lambda _: [MinuteCount("default", HANDLER, 1, 0, seconds, seconds)],
+            counting=lambda _: [MinuteCount(task.queue, task.task, 1, 0, seconds, seconds)],
         )
         if worker in self._leaving:
             self._leave(worker)
@@ -140,7 +143,8 @@ class Player:
                 heartbeat_seconds=5.0,
                 lease_seconds=LEASE,
                 group_id=group_id,
-                handlers=(HANDLER,),
+                handlers=tuple(sorted({kind.task for kind in self._scenario.tasks.kinds})),
+                capabilities=self._scenario.places[0].offers,
             ),
             self._world.proven_dead,
         )
@@ -163,6 +167,7 @@ class Player:
                     held=() if task is None else ((task.task_id, task.claim_token),),
                     current_task_id=None if task is None else task.task_id,
                     idle=task is None,
+                    tasks_done=self._done[worker],
                     metadata={"cpu_percent": 0.0 if task is None else 100.0},
                 )
             )
@@ -197,6 +202,11 @@ class Player:
                 heappush(self._boots, (self._now + self._boot_seconds, next(self._order), group.group_id))
             elif group.target_size == 0 and group.group_id not in populated:
                 control.end_group(group.group_id)
+
+
+def _words(scenario: Scenario) -> list[str]:
+    """Return what the workers offer, as `--capability` takes it: this host's own adapter says nothing of that."""
+    return [f"{name}={quantity:g}" for name, quantity in scenario.places[0].offers.items()]
 
 
 def _claimant(worker: str) -> Claimant:
