@@ -111,6 +111,8 @@ def shrunk(
     Returns:
         What to do. A group that comes and goes whole goes only if all of it is surplus.
     """
+    if surplus <= 0 and not everybody:
+        return Shrink()
     sizes = {group.group_id: supply.size(group) for group in supply.groups}
     last = _Last(adapters)
     left = _withdraw_launches(supply, sizes, max(0, surplus), last)

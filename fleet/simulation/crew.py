@@ -29,6 +29,7 @@ class Yard:
 
     Attributes:
         place: what it is.
+        offers: what each of its workers offers.
         lines: the kinds that its workers serve.
         idle: its idle workers, and some that are idle no more; who came last is first to take a task.
         free: how many of those are idle.
@@ -37,6 +38,7 @@ class Yard:
 
     def __init__(self, place: Place, lines: list[Line], source: Random) -> None:
         self.place = place
+        self.offers = place.offers
         self.lines = [line for line in lines if satisfies(place.offers, line.kind.requires)]
         self.handlers = tuple(sorted({line.kind.task for line in lines}))
         self.idle: list[Worker] = []
@@ -200,7 +202,7 @@ class Worker:
             status=WorkerStatus.TERMINATING if self.leaving else WorkerStatus.ACTIVE,
             started_at=self._started,
             slots=1,
-            capabilities=yard.place.offers,
+            capabilities=yard.offers,
             queues=(),
             handlers=yard.handlers,
             current_task_id=TASK if busy else None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush, heapreplace
 from itertools import count
@@ -15,7 +16,8 @@ from fleet.domain.snapshot import PoolWorker
 from fleet.errors import UsageError
 from fleet.simulation.crew import Group, Worker, Yard, by_name
 from fleet.simulation.line import Line
-from fleet.simulation.scenario import Scenario
+from fleet.simulation.scenario import Kind, Scenario
+from fleet.simulation.statistics import Statistics
 
 HOUR = 3600.0
 
@@ -43,7 +45,7 @@ class Fleet:
     def __init__(self, scenario: Scenario) -> None:
         self.now = 0.0
         self.scenario = scenario
-        self.lines = [Line(number, kind) for number, kind in enumerate(scenario.tasks.kinds)]
+        self.lines = _lines(scenario.tasks.kinds)
         self.yards = [
             Yard(place, self.lines, Random(f"{scenario.seed}:{place.name}:boot")) for place in scenario.places
         ]
@@ -310,6 +312,11 @@ class Fleet:
             self._changed.clear()
             self._seen = tuple(worker.view for worker in self.here.values() if worker.view is not None)
         return self._seen
+
+
+def _lines(kinds: Sequence[Kind]) -> list[Line]:
+    statistics: defaultdict[tuple[str, str], Statistics] = defaultdict(Statistics)
+    return [Line(number, kind, statistics[kind.queue, kind.task]) for number, kind in enumerate(kinds)]
 
 
 def _free(yard: Yard) -> int:

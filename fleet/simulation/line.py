@@ -1,4 +1,4 @@
-"""The waiting line of one kind of task: who waits since when, who runs, and the statistics that a pass reads."""
+"""The waiting line of one kind of task: who waits since when, who runs, and what a pass reads of it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING
 from fleet.domain.demand import Work
 from fleet.domain.lanes import Lane
 from fleet.simulation.scenario import Kind
+from fleet.simulation.statistics import Statistics
 
 if TYPE_CHECKING:
     from fleet.simulation.crew import Worker
-
-MINUTE = 60.0
-REMEMBERED = 60
-"""Minutes over which the duration of a kind's tasks is measured, as far as there are any."""
 
 
 class Line:
@@ -32,11 +29,13 @@ class Line:
         head: the first that has not begun; those that were interrupted come before it.
         running: how many run.
         begun: (when, by whom, token of the execution), in order; ended ones leave it when it is looked at.
+        statistics: what executions of its handler took, those of other lanes included.
     """
 
-    def __init__(self, number: int, kind: Kind) -> None:
+    def __init__(self, number: int, kind: Kind, statistics: Statistics) -> None:
         self.number = number
         self.kind = kind
+        self.statistics = statistics
         self.lane = Lane(number + 1, kind.queue, kind.task, kind.requires)
         self.arrived = array("d")
         self.lasting = array("d")
@@ -44,10 +43,6 @@ class Line:
         self.running = 0
         self.begun: deque[tuple[float, Worker, int]] = deque()
         self._again: list[int] = []
-        self._minutes: deque[tuple[float, float, int]] = deque()
-        self._busy = 0.0
-        self._done = 0
-        self._minute = 0.0
 
     @property
     def pending(self) -> int:
@@ -79,42 +74,35 @@ class Line:
     def finish(self, seconds: float, now: float) -> None:
         """Count an execution that has ended."""
         self.running -= 1
-        if now >= self._minute + MINUTE:
-            self._turn(now)
-        self._busy += seconds
-        self._done += 1
+        self.statistics.add(seconds, now)
 
-    def _turn(self, now: float) -> None:
-        if self._done:
-            self._minutes.append((self._minute, self._busy, self._done))
-        self._busy, self._done, self._minute = 0.0, 0, now // MINUTE * MINUTE
-        while self._minutes and (self._minutes[0][0] < now - REMEMBERED * MINUTE or len(self._minutes) > REMEMBERED):
-            self._minutes.popleft()
+    @property
+    def weight(self) -> int:
+        """What part of its handler's busy time is taken to be this lane's: statistics know no requirements."""
+        return self.pending + self.running + 1
 
-    def work(self, now: float, since: float) -> Work:
-        """Return what a pass sees of it.
+    def work(self, now: float, since: float, weights: int) -> Work | None:
+        """Return what a pass sees of it; None where nothing is open, and nothing was done lately.
 
         Args:
             now: the time of the pass.
             since: from when on executions and arrivals are counted.
+            weights: those of all lanes of this handler.
         """
-        if now >= self._minute + MINUTE:
-            self._turn(now)
+        busy = self.statistics.busy(since, now)
+        if busy is None and not self.pending and not self.running:
+            return None
         return Work(
             self.kind.queue,
             self.kind.task,
             self.kind.requires,
             pending=self.pending,
             running=self.running,
-            seconds=self._measured(),
-            busy=self._busy + sum(busy for minute, busy, _ in self._minutes if minute >= since),
+            seconds=self.statistics.seconds(now),
+            busy=(busy or 0.0) * self.weight / weights,
             arrivals=len(self.arrived) - bisect_left(self.arrived, since),
             longest_running=self._longest(now),
         )
-
-    def _measured(self) -> float | None:
-        done = self._done + sum(number for _, _, number in self._minutes)
-        return (self._busy + sum(busy for _, busy, _ in self._minutes)) / done if done else None
 
     def _longest(self, now: float) -> float:
         begun = self.begun

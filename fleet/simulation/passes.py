@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from datetime import datetime, timedelta
 
 from fleet.domain import clamps
-from fleet.domain.demand import PastAdvice, PoolOffer
+from fleet.domain.demand import PastAdvice, PoolOffer, Work
 from fleet.domain.plan import Plan, decide
 from fleet.domain.policies import policy
 from fleet.domain.policies.in_force import in_force
@@ -14,7 +14,7 @@ from fleet.domain.policies.setting import Kind
 from fleet.domain.snapshot import PoolSettings, Snapshot
 from fleet.simulation.crew import POOL
 from fleet.simulation.fleet import Fleet
-from fleet.simulation.line import MINUTE
+from fleet.simulation.statistics import MINUTE, Statistics
 
 PACE = 300.0
 """Seconds over which busy time and arrivals are counted, and up to a minute more."""
@@ -57,9 +57,9 @@ class Passes:
     def _snapshot(self) -> Snapshot:
         fleet = self._fleet
         now = fleet.moment()
-        # As a store counts: statistics are by minutes, so the window begins with a whole one.
-        since = max(0.0, (fleet.now - PACE) // MINUTE * MINUTE)
-        work = tuple(line.work(fleet.now, since) for line in fleet.lines)
+        # As a store counts: statistics are by minutes, so the window begins with a whole one; nothing came before.
+        since = (fleet.now - PACE) // MINUTE * MINUTE
+        work = self._work(since)
         workers = fleet.seen()
         return Snapshot(
             now=now,
@@ -81,6 +81,13 @@ class Passes:
             last_scale_up_at=self._up,
             last_scale_down_at=self._down,
         )
+
+    def _work(self, since: float) -> tuple[Work, ...]:
+        lines, weights = self._fleet.lines, Counter[Statistics]()
+        for line in lines:
+            weights[line.statistics] += line.weight
+        found = (line.work(self._fleet.now, since, weights[line.statistics]) for line in lines)
+        return tuple(work for work in found if work is not None)
 
     def _remember(self, plan: Plan, *, has_launched: bool) -> None:
         now = self._fleet.moment()

@@ -1,44 +1,74 @@
-"""Tasks that differ in nothing but their payloads."""
+"""Workers that offer the same are compared once, whatever objects say what they offer."""
 
-from dataclasses import replace
-from itertools import pairwise
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.alike import TasksAlike, runs
-from fleet.domain.task import NewTask
+from fleet.domain.lanes import Lane, Offer
+from fleet.domain.snapshot import PoolWorker
+from fleet.domain.supply import alike, served_by, unserved
+from fleet.domain.worker import WorkerStatus
 
-KINDS = [
-    NewTask("a"),
-    NewTask("b"),
-    NewTask("a", priority=1),
-    NewTask("a", requires={"gpu": 1}),
-    NewTask("a", depends_on=(1,)),
-    NewTask("a", ref="r"),
-]
-
-
-def test_tasks_alike_are_a_sequence_of_their_tasks() -> None:
-    """It has a length, single tasks and slices, as a list of the same tasks has."""
-    alike = TasksAlike(KINDS[2], ['{"n":1}', '{"n":2}', '{"n":3}'])
-    listed = [replace(KINDS[2], payload_json=f'{{"n":{number}}}') for number in (1, 2, 3)]
-    assert list(alike) == listed
-    assert (len(alike), alike[-1], list(alike[1:])) == (3, listed[-1], listed[1:])
+START = datetime(2026, 1, 1, tzinfo=UTC)
+OFFERS = ((("a",), (), {}), (("a", "b"), (), {"gpu": 1.0}), (("a",), ("q",), {"disk": 2.0, "gpu": 1.0}))
+LANES = (
+    Lane(1, "q", "a", {}),
+    Lane(2, "other", "b", {"gpu": 1}),
+    Lane(3, "q", "a", {"disk": 2}),
+    Lane(4, "q", "a", {}, "worker-1"),
+)
 
 
-@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3))))
-def test_runs_are_the_longest_stretches_and_lose_nothing(picked: list[tuple[NewTask, int]]) -> None:
-    """The tasks of all runs are those of the list in its order, and no two neighbouring runs are alike."""
-    tasks = [replace(kind, payload_json=f'{{"n":{number}}}') for kind, number in picked]
-    found = list(runs(tasks))
-    assert [task for run in found for task in run] == tasks
-    kinds = [replace(run.template, payload_json="{}") for run in found]
-    assert all(one != other for one, other in pairwise(kinds))
-    assert all(len(run) > 0 for run in found)
+def worker(number: int, offer: int, *, shared: bool) -> PoolWorker:
+    """Return a worker whose offer is the very object that others have, or an equal one."""
+    handlers, queues, capabilities = OFFERS[offer]
+    return PoolWorker(
+        worker_id=f"worker-{number}",
+        incarnation=f"life-{number}",
+        group_id=None,
+        status=WorkerStatus.ACTIVE,
+        started_at=START,
+        slots=1,
+        capabilities=capabilities if shared else dict(reversed(capabilities.items())),
+        queues=queues,
+        handlers=handlers,
+    )
 
 
-def test_a_run_is_its_own_only_run() -> None:
-    """What is known to be alike is not compared."""
-    alike = TasksAlike(KINDS[0], ["{}"] * 3)
-    assert list(runs(alike)) == [alike]
+some_workers = st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=8).map(
+    lambda drawn: [worker(number, offer, shared=shared) for number, (offer, shared) in enumerate(drawn)]
+)
+
+
+@given(some_workers)
+def test_of_one_kind_are_those_who_offer_the_same(workers: list[PoolWorker]) -> None:
+    """Two workers are of one kind just if they offer the same; the first of each kind stands for it."""
+    kinds, first = alike(workers)
+    for one, kind in zip(workers, kinds, strict=True):
+        for other, another in zip(workers, kinds, strict=True):
+            offers_same = (one.handlers, one.queues, one.capabilities) == (
+                other.handlers,
+                other.queues,
+                other.capabilities,
+            )
+            assert (kind == another) is offers_same
+    assert [workers[kinds.index(kind)] for kind in range(len(first))] == first
+
+
+@given(some_workers)
+def test_each_worker_serves_what_its_own_offer_does(workers: list[PoolWorker]) -> None:
+    """Comparing once for all who offer the same gives what comparing each does, tasks of one worker included."""
+    expected = [
+        [
+            place
+            for place, lane in enumerate(LANES)
+            if Offer(
+                one.worker_id, frozenset(one.handlers), tuple((queue, 0.0) for queue in one.queues), one.capabilities
+            ).serves(lane)
+        ]
+        for one in workers
+    ]
+    assert served_by(workers, LANES) == expected
+    served = {place for places in expected for place in places}
+    assert unserved(workers, LANES) == [lane.requires for place, lane in enumerate(LANES) if place not in served]

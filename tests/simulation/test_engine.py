@@ -104,6 +104,13 @@ def test_a_place_without_room_is_passed_over() -> None:
     assert (outcome.max_wait, outcome.done) == (1.0, 3)
 
 
+def test_a_place_without_room_is_passed_over_by_rare_passes_too() -> None:
+    """Where the pause after a refusal is over before the next pass, that one asks the other place all the same."""
+    places = (Place("full", priority=1, capacity=0, boot=constant(50.0)), Place("other", boot=constant(0.0)))
+    outcome = run(scenario(given([0.0] * 3, 5.0), places=places, every=60), pool(target_workers=3))
+    assert (outcome.max_wait, outcome.done) == (60.0, 3)
+
+
 def test_limits_of_places_hold() -> None:
     """No more workers come up at a place than it says that it takes."""
     place = Place("small", Limits(max_worker_groups=2, workers_per_group=2), boot=constant(0.0))

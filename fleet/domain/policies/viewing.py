@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fleet.domain.demand import Offered, PoolOffer, Work
 from fleet.domain.lanes import satisfies
 from fleet.domain.policies.in_force import of_pool
 from fleet.domain.policies.situation import Crew, Situation
 from fleet.domain.snapshot import PoolWorker, Snapshot
-from fleet.domain.supply import Supply
+from fleet.domain.supply import Supply, alike
 
 UNTOLD = Work("", "", pending=1)
 """The demand of a pool that never had a worker, whatever its queues hold: one worker, which will tell what it takes."""
@@ -43,8 +43,8 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
     Raises:
         UsageError: the pool's stored settings cannot be.
     """
-    workers = tuple(supply.workers)
-    own = _own(snapshot, workers)
+    workers, taken = tuple(supply.workers), _taken(supply.workers)
+    own = _own(snapshot, workers, taken)
     settings = snapshot.settings
     counted = _counted(snapshot, workers, own)
     return Situation(
@@ -66,7 +66,7 @@ def situation_of(snapshot: Snapshot, supply: Supply) -> Situation:
         last_scale_down_at=snapshot.last_scale_down_at,
         slots=sum(worker.slots for worker in workers) / len(workers) if workers else snapshot.slots,
         boot_seconds=_boot_seconds(supply),
-        crews=_crews(snapshot, supply, own.offers),
+        crews=_crews(snapshot, supply, taken, own.offers),
         offered=snapshot.offered,
         offers=tuple(counted.offers),
         unserved=tuple(counted.unserved),
@@ -88,24 +88,19 @@ def _boot_seconds(supply: Supply) -> float:
 # Who takes what
 
 
-def _own(snapshot: Snapshot, workers: Sequence[PoolWorker]) -> PoolOffer:
+def _own(snapshot: Snapshot, workers: Sequence[PoolWorker], taken: Sequence[tuple[Offered, int]]) -> PoolOffer:
     """Return what this pool takes: of workers that are gone, or in quarantine, only while nobody else is here."""
     stored = next((each for each in snapshot.pools if each.pool == snapshot.pool), PoolOffer(snapshot.pool))
-    present = tuple(offer for offer, _ in _taken(workers))
+    present = tuple(offer for offer, _ in taken)
     slots = max(stored.slots, sum(worker.slots for worker in workers))
     return replace(stored, slots=slots, offers=present or stored.offers, offered=snapshot.offered)
 
 
 def _taken(workers: Iterable[PoolWorker]) -> list[tuple[Offered, int]]:
     """Return what the workers take, each with how many of them take it."""
-    numbers: dict[Any, int] = {}
-    offers: dict[Any, Offered] = {}
-    for worker in workers:
-        key = (worker.handlers, worker.queues, tuple(worker.capabilities.items()))
-        if key not in offers:
-            offers[key] = Offered(frozenset(worker.handlers), worker.queues, worker.capabilities)
-        numbers[key] = numbers.get(key, 0) + 1
-    return [(offers[key], number) for key, number in numbers.items()]
+    kinds, first = alike(workers)
+    offers = [Offered(frozenset(worker.handlers), worker.queues, worker.capabilities) for worker in first]
+    return [(offers[kind], number) for kind, number in Counter(kinds).items()]
 
 
 def takes(offer: Offered, work: Work) -> bool:
@@ -124,9 +119,11 @@ def _reach(pool: PoolOffer, places: Sequence[Mapping[str, float]]) -> list[Offer
     return [one for at, one in enumerate(offers) if one not in offers[:at]]
 
 
-def _crews(snapshot: Snapshot, supply: Supply, offers: Sequence[Offered]) -> tuple[Crew, ...]:
+def _crews(
+    snapshot: Snapshot, supply: Supply, present: Sequence[tuple[Offered, int]], offers: Sequence[Offered]
+) -> tuple[Crew, ...]:
     """Return the supply by what it takes; of launches the handlers are those that the pool's workers have."""
-    crews = [Crew(taken, here=number) for taken, number in _taken(supply.workers)]
+    crews = [Crew(taken, here=number) for taken, number in present]
     base = {adapter.adapter_id: adapter.limits.base_capabilities or {} for adapter in snapshot.adapters}
     for group in supply.groups:
         coming = supply.size(group) - len(supply.members[group.group_id])
@@ -149,7 +146,8 @@ def _counted(snapshot: Snapshot, workers: Sequence[PoolWorker], own: PoolOffer) 
     pools = sorted((own, *(each for each in snapshot.pools if each.pool != own.pool)), key=_precedence)
     places = [adapter.limits.base_capabilities or {} for adapter in snapshot.adapters]
     reach = {pool.pool: _reach(pool, places) for pool in pools}
-    by_name = {worker.worker_id: worker for worker in workers}
+    assigned = {work.assigned_worker for work in snapshot.work} - {""}
+    by_name = {worker.worker_id: worker for worker in workers if worker.worker_id in assigned} if assigned else {}
     counted = _Counted(reach[own.pool], [], [], [])
     left = []
     for work in snapshot.work:
