@@ -144,7 +144,7 @@ def _print_demand(view: ScalingView) -> None:
                 each.work.pending,
                 each.work.running,
                 "not measured" if each.work.seconds is None else round(each.work.seconds, 3),
-                each.work.arrivals,
+                "" if each.work.arrivals is None else each.work.arrivals,
                 _COUNTS[each.counts_as] + (f" {each.pool}" if each.counts_as == "counted_elsewhere" else ""),
             ]
             for each in view.demand

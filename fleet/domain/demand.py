@@ -23,7 +23,7 @@ class Work:
         seconds: how long one takes, measured over its recent executions; None where none was measured.
         busy: seconds of execution finished within `Snapshot.pace_window` seconds before now (statistics by minutes):
             what fast tasks cost between two looks at the queue.
-        arrivals: tasks enqueued within `Snapshot.pace_window`, as far as known from ids and statistics.
+        arrivals: tasks enqueued within `Snapshot.pace_window`; None where nobody counted them.
         longest_running: seconds for which the oldest running one has run; 0 where none runs.
     """
 
@@ -35,7 +35,7 @@ class Work:
     running: int = 0
     seconds: float | None = None
     busy: float = 0.0
-    arrivals: int = 0
+    arrivals: int | None = None
     longest_running: float = 0.0
 
 

@@ -132,6 +132,7 @@ def _work(row: tuple[Any, ...], now: datetime, paused: set[str]) -> Work:
         assigned_worker=lane.assigned_worker,
         pending=0 if lane.queue in paused else pending,
         running=running,
+        arrivals=0,
         longest_running=0.0 if since is None else max(0.0, (now - since).total_seconds()),
     )
 

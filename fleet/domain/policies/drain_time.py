@@ -132,7 +132,7 @@ def _flow(situation: Situation, work: Work, seconds: float) -> tuple[float, floa
     if not situation.pace_window:
         return 0.0, 0.0
     busy = work.busy / situation.pace_window
-    if not work.arrivals:
+    if work.arrivals is None:
         return 0.0, busy
     return min(busy, work.arrivals * seconds / situation.pace_window), 0.0
 

@@ -177,7 +177,7 @@ def _count_assigned(counted: _Counted, worker: PoolWorker | None, work: Work) ->
     """Count what only one worker may claim: as much as it can execute at a time, however much of it waits."""
     if worker is not None and takes(Offered(frozenset(worker.handlers), worker.queues, worker.capabilities), work):
         room = max(0, worker.slots - work.running)
-        counted.demand.append(replace(work, pending=min(work.pending, room), arrivals=0))
+        counted.demand.append(replace(work, pending=min(work.pending, room), arrivals=None))
 
 
 def _in_queues(pool: PoolOffer, work: Work) -> bool:

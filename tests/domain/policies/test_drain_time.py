@@ -108,3 +108,10 @@ def test_nobody_is_started_who_could_not_do_it() -> None:
     """Where only a place has room whose workers could not do what waits, nobody is started there (SC24)."""
     places = (adapter("plain", base={}), adapter("g", room=0, base=GPU))
     assert number(2, work(10, seconds=6, requires=GPU), crews=(crew(2),), adapters=places) == 2
+
+
+def test_a_pile_that_is_done_keeps_nobody() -> None:
+    """What was done lately at a pile that nothing was added to since is no flow; where nobody counted arrivals, it may
+    be one."""
+    assert number(3, work(seconds=1.0, busy=600, arrivals=0)) == 0
+    assert number(3, work(seconds=1.0, busy=600)) == 10

@@ -229,6 +229,6 @@ def test_the_first_arrival_is_found_whatever_ids_are_missing(
                 id=each,
                 at=begin + timedelta(seconds=at),
             )
-        first, last = demand._first_since(transaction, begin + timedelta(seconds=since))
+        first, last = demand.first_since(transaction, begin + timedelta(seconds=since))
     young = [each for each, at in created.items() if at >= since]
     assert [each for each in created if first <= each <= last] == young
