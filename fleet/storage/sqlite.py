@@ -141,6 +141,9 @@ class SqliteWays:
         if self._gate:
             self._gate.close()
 
+    def listen(self) -> None:
+        """Nothing is told: the file shows what was committed."""
+
     def after_fork(self) -> None:
         """Open a side file of the child's own: an inherited descriptor would share its parent's lock."""
         if self._gate:
