@@ -32,7 +32,7 @@ NEW_TABLES = {
 NEW_IN_ALL = ("dedupe_scope", "sweep_lane", "sweep_id", "health", "health_json")
 NEW_IN = {
     "worker_adapter": ("boot_id", "pid_namespace", "pid", "pid_start_ticks", "lease_seconds", "reason", "resizes"),
-    "worker_group": ("reference",),
+    "worker_group": ("reference", "listens_until"),
 }
 
 
