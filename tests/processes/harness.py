@@ -54,6 +54,8 @@ class Site:
         # Most tests only name it; those that are about the file itself are not run on a server.
         self.database: Any = self.home / "fleet.db" if url is None else url
         self.is_remote = url is not None
+        self._state = directory / "state"
+        self.logs = self._state / "fleet" if self.is_remote else self.home / "fleet-logs"
         self.mark = uuid.uuid4().hex
         for name in ("home", "gates", "output", "tmp"):
             (directory / name).mkdir()
@@ -78,6 +80,7 @@ class Site:
             "TEST_EXECUTIONS": str(self.directory / "executions"),
             "TEST_GATES": str(self.directory / "gates"),
             "TMPDIR": str(self.directory / "tmp"),
+            "XDG_STATE_HOME": str(self._state),
             **more,
         }
 
@@ -234,13 +237,13 @@ class Site:
         with suppress(Exception):
             for table in ("work_queue", "worker_registry", "worker_group"):
                 lines.append(f"{table}: {self.ledger.rows(f'SELECT status, count(*) FROM {table} GROUP BY 1')}")
-        logs = [*sorted((self.directory / "output").iterdir()), *sorted(self.home.glob("fleet-logs/*"))]
+        logs = [*sorted((self.directory / "output").iterdir()), *sorted(self.logs.glob("*.log"))]
         lines += [f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs[-6:]]
         return "\n".join(lines)
 
     def log_text(self) -> str:
         """Return all that workers have logged."""
-        logs = [*(self.directory / "output").iterdir(), *self.home.glob("fleet-logs/*")]
+        logs = [*(self.directory / "output").iterdir(), *self.logs.glob("*.log")]
         return "\n".join(log.read_text(errors="replace") for log in logs)
 
     def kill_all(self) -> None:

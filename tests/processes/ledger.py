@@ -7,9 +7,11 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fleet.storage.times import stamp
 from tests.processes.procfs import Identity
 from tests.processes.stranger import connected, is_url
 
@@ -89,6 +91,30 @@ class Ledger:
         """Return the first column of the first row; None when there is none."""
         found = self.rows(sql, *values)
         return found[0][0] if found else None
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns, in order."""
+        if is_url(self._location):
+            sql = "SELECT column_name FROM information_schema.columns WHERE table_name = ? ORDER BY ordinal_position"
+        else:
+            sql = "SELECT name FROM pragma_table_info(?) ORDER BY cid"
+        return [name for (name,) in self.rows(sql, table)]
+
+    def seconds(self, sql: str) -> list[float]:
+        """Return the differences in seconds of the two times in each row that a query finds."""
+        return [
+            (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+            for later, earlier in self.rows(sql)
+        ]
+
+    def lease_is_over(self) -> bool:
+        """Return whether a worker's lease is over."""
+        now = stamp(datetime.now(UTC))
+        return bool(self.value("SELECT count(*) FROM worker_registry WHERE lease_expires_at < ?", now))
+
+    def check_sound(self) -> None:
+        """Check the file; what a server keeps is checked by the server."""
+        assert is_url(self._location) or self.value("PRAGMA integrity_check") == "ok"
 
     def executions(self, task: int | None = None) -> list[Execution]:
         """Return the lines that handlers left, in order."""

@@ -6,6 +6,7 @@ Question marks stand for parameters; times and JSON come as the texts that SQLit
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -39,6 +40,43 @@ def connected(location: str, *, read_only: bool = False) -> Iterator[Stranger]:
             yield Stranger(file, is_remote=False)
     finally:
         file.close()
+
+
+@contextmanager
+def write_lock(location: str, patience: float = 30.0) -> Iterator[None]:
+    """Let nobody write for a block, as a shell does that has left a transaction open; everybody may read."""
+    if is_url(location):
+        address = make_url(location).set(drivername="postgresql").render_as_string(False)
+        with psycopg.connect(address, connect_timeout=30) as connection:
+            _lock_tables(connection, patience)
+            yield
+            connection.rollback()
+        return
+    file = sqlite3.connect(location, timeout=patience, isolation_level=None)
+    file.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        file.execute("ROLLBACK")
+        file.close()
+
+
+def _lock_tables(connection: Any, patience: float) -> None:
+    tables = connection.execute(
+        "SELECT string_agg(quote_ident(tablename), ', ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'public'"
+    ).fetchone()[0]
+    deadline = time.monotonic() + patience
+    while True:
+        connection.rollback()
+        # Shorter than the time after which a server looks for deadlocks: nobody else is to be their victim.
+        connection.execute("SET LOCAL lock_timeout = '200ms'")
+        try:
+            connection.execute(f"LOCK TABLE {tables} IN EXCLUSIVE MODE")
+        except psycopg.errors.LockNotAvailable:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 class Stranger:
