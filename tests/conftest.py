@@ -15,6 +15,16 @@ settings.register_profile("fleet", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("fleet")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let tests with real processes run on a server."""
+    parser.addoption(
+        "--fleet-database",
+        choices=("sqlite", "postgresql"),
+        default="sqlite",
+        help="what the fleets of tests with real processes stand on",
+    )
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """Give a PostgreSQL server that lives as long as the test session."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.connections import Source
+from fleet.storage.ears import Ears
 from fleet.storage.joining import check_commits, check_kind, refusal
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Borrowed, Wire, Wires
@@ -66,6 +67,9 @@ class Dialect(Protocol):
 
     def close(self) -> None:
         """Release what is not the engine's."""
+
+    def listen(self) -> Ears | None:
+        """Have connections that are made from now on listen, where a server tells of things; None elsewhere."""
 
     def after_fork(self) -> None:
         """Forget what the child must not share with its parent."""
@@ -386,6 +390,14 @@ class Database:
             ) from error
         self._on_wait()
         self._waiting.sleep(random.uniform(0.0, 0.002))
+
+    def listen(self) -> Ears | None:
+        """Begin to hear what a server tells, on the one connection of this thread; None where nothing is told."""
+        ears = self._ways.listen()
+        if ears is not None:
+            # Those that are open do not listen.
+            self.close_idle()
+        return ears
 
     def is_busy(self, error: BaseException) -> bool:
         """Return whether an error says that others are in the way, and the same transaction may succeed later."""

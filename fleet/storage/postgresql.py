@@ -15,6 +15,7 @@ from fleet.config import masked
 from fleet.errors import DatabaseError
 from fleet.storage.connections import Source
 from fleet.storage.database import original
+from fleet.storage.ears import Ears
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire
 
@@ -46,6 +47,7 @@ class PostgresqlWays:
     def __init__(self, url: str, read_only: bool = False) -> None:
         self._url = url
         self._read_only = read_only
+        self._ears: Ears | None = None
         self.shown = masked(url)
 
     def engine(self) -> Engine:
@@ -54,8 +56,20 @@ class PostgresqlWays:
             engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args={"connect_timeout": 10})
         except (NoSuchModuleError, ModuleNotFoundError):
             raise DatabaseError(f"{self.shown}: PostgreSQL needs psycopg: pip install 'sqlfleet[postgres]'") from None
-        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "connect", self._prepare)
         return engine
+
+    def listen(self) -> Ears:
+        """Have connections made from now on listen; return what they hear."""
+        if self._ears is None:
+            self._ears = Ears()
+        return self._ears
+
+    def _prepare(self, connection: Any, _: Any) -> None:
+        _prepare(connection)
+        if self._ears is not None:
+            self._ears.attach(connection)
+            connection.commit()
 
     def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> AbstractContextManager[None]:
         """Return nothing to wait for: rows are locked one by one."""
@@ -68,9 +82,9 @@ class PostgresqlWays:
         # Statements run on the driver's cursor, which SQLAlchemy does not see: without this it would not commit them.
         connection.begin()
         if durable:
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}")
-        else:
-            connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+            connection.exec_driver_sql(
+                f"SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}"
+            )
 
     def press(self, connection: Connection | Wire, durable: bool) -> None:
         """Nothing is chosen before a transaction begins."""
@@ -108,11 +122,13 @@ class PostgresqlWays:
         """Nothing is shared besides the engine."""
 
 
-def _prepare(connection: Any, _: Any) -> None:
+def _prepare(connection: Any) -> None:
     from psycopg.types.json import set_json_loads
 
     set_json_loads(lambda data: data if isinstance(data, str) else bytes(data).decode(), connection)
     with connection.cursor() as cursor:
         cursor.execute("SET TIME ZONE 'UTC'")
         cursor.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+        # Once for all: said in each transaction, it took a turn to the server and back.
+        cursor.execute("SET synchronous_commit = off")
     connection.commit()

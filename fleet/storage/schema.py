@@ -14,7 +14,7 @@ from fleet.storage.database import Database, Transaction, original
 from fleet.storage.sql import Statement
 from fleet.storage.upkeep import live_workers
 
-REVISION = "0006"
+REVISION = "0007"
 VERSION_TABLE = "fleet_schema_version"
 
 _VERSION = Statement(f"SELECT version_num FROM {VERSION_TABLE}")

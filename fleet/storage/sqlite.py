@@ -147,6 +147,9 @@ class SqliteWays:
         if self._read_only is not None:
             self._read_only.close()
 
+    def listen(self) -> None:
+        """Nothing is told: the file shows what was committed."""
+
     def after_fork(self) -> None:
         """Open a side file of the child's own: an inherited descriptor would share its parent's lock."""
         if self._gate:

@@ -17,6 +17,7 @@ from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.health import SqlHealthRecords
 from fleet.storage.interfaces import Watch
+from fleet.storage.listening import ListeningWatch
 from fleet.storage.orders import SqlWorkerOrders
 from fleet.storage.queue.rules import SqlQueueRules
 from fleet.storage.queue.work_queue import SqlWorkQueue
@@ -121,10 +122,13 @@ class SqlStorage:
         with self.database.transaction() as transaction:
             yield transaction
 
-    def watch(self) -> Watch:
+    def watch(self, group_id: str | None = None) -> Watch:
         """Begin to watch for commits."""
         if self._location.path is not None:
             return SqliteWatch(self._location.path)
+        ears = self.database.listen() if group_id is not None else None
+        if ears is not None and group_id is not None:
+            return ListeningWatch(self.database, ears, group_id)
         return PollingWatch()
 
     def trim(self) -> bool:

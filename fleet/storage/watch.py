@@ -43,6 +43,9 @@ class SqliteWatch:
         self._noticed_at = 0.0
         self._version = data_version(self._connection)
 
+    def attend(self) -> None:
+        """Nothing is to be said: every commit shows."""
+
     def fileno(self) -> int | None:
         """Return the inotify descriptor, None where there is none."""
         return self._inotify
@@ -87,7 +90,10 @@ class SqliteWatch:
 
 
 class PollingWatch:
-    """Says at every look that something may have changed: for servers, whose notifications are not used yet."""
+    """Says at every look that something may have changed: for whoever has several connections to a server."""
+
+    def attend(self) -> None:
+        """Nothing is to be said."""
 
     def fileno(self) -> int | None:
         """Return None: there is no descriptor."""

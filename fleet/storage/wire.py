@@ -6,6 +6,7 @@ memory of each worker that did so.
 
 from __future__ import annotations
 
+import select
 from types import TracebackType
 from typing import Any
 
@@ -52,8 +53,22 @@ class Wire:
 
     def invalidate(self) -> None:
         """Say that the connection is broken: the pool makes another."""
-        self.is_broken = True
-        self.connection.invalidate()
+        if not self.is_broken:
+            self.is_broken = True
+            self.connection.invalidate()
+
+    def has_ended(self) -> bool:
+        """Return whether the server has ended the session while nobody used it; asks the socket, not the server."""
+        if self.dialect.name != "postgresql":
+            return False
+        session = self._driver.pgconn
+        try:
+            if select.select((session.socket,), (), (), 0)[0]:
+                # Readable: a notification, or the end.
+                session.consume_input()
+        except Exception:
+            return True
+        return bool(session.status)
 
     def close(self) -> None:
         """Give the connection back to the pool."""
@@ -76,10 +91,14 @@ class Wires:
 
     def take(self) -> Wire:
         """Return a connection that nobody else uses."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return Wire(self._source)
+        while self._idle:
+            wire = self._idle.pop()
+            if not wire.has_ended():
+                return wire
+            # A server that was restarted costs whoever comes next no error.
+            wire.invalidate()
+            wire.close()
+        return Wire(self._source)
 
     def borrow(self) -> Borrowed:
         """Return such a connection for a block."""

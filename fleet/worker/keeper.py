@@ -102,7 +102,7 @@ class Keeper:
         if orders is None and not self._known:
             self._supervisor.send("refused", exit_code=0, message="this launch was withdrawn: nothing is started")
             return 0
-        watch = self._storage.watch()
+        watch = self._storage.watch(self._settings.group_id)
         try:
             self._prepare(watch)
             self._tell_orders(orders, "go", asked)

@@ -95,6 +95,7 @@ class Waker:
             self._watching = self._changed = False
             return self._advance_while_busy()
         self._watching = True
+        self._watch.attend()
         now = boottime()
         if now - self._looked_at < BETWEEN_LOOKS:
             return BETWEEN_LOOKS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from fleet import Fleet
 from fleet.worker.context import Context
 from tests.processes.recording import record
+from tests.processes.stranger import write_lock
 
 app = Fleet()
 
@@ -19,11 +19,8 @@ app = Fleet()
 def lock_own_fleet(ctx: Context, seconds: float) -> dict[str, Any]:
     """Hold the write lock of the very database that the worker lives on."""
     found = record(ctx)
-    connection = sqlite3.connect(os.environ["TEST_DATABASE"], timeout=10, isolation_level=None)
-    connection.execute("BEGIN IMMEDIATE")
-    time.sleep(seconds)
-    connection.execute("ROLLBACK")
-    connection.close()
+    with write_lock(os.environ["TEST_DATABASE"], patience=10):
+        time.sleep(seconds)
     return found
 
 

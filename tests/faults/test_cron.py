@@ -95,6 +95,7 @@ def test_a_pass_that_lasts_is_not_overtaken(site: Site) -> None:
     assert site.ledger.value("SELECT count(*) FROM worker_group") == 1
 
 
+@pytest.mark.sqlite_only("about the SQLite library")
 @pytest.mark.parametrize("module", ["fleet.cli.scaler", "fleet.cli.worker", "fleet.cli.main"])
 def test_a_library_that_is_too_old_is_named(bare_site: Site, module: str) -> None:
     """An interpreter with an older SQLite than the SQL needs is refused with both versions, before anything is made

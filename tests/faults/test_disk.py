@@ -66,6 +66,7 @@ def fill(directory: Path) -> Path:
     return ballast
 
 
+@pytest.mark.sqlite_only("the disk is the server's")
 @as_root
 def test_a_full_disk_is_waited_out(small_disk: Site) -> None:
     """While the disk is full nothing is lost and nothing floods the log; when there is room again what ran is recorded
@@ -194,6 +195,7 @@ def test_a_file_of_ones_own_that_may_not_be_written(shared_site: Site) -> None:
         done.refused(3, f"{site.database} is this user's own, with mode 0444 (chmod u+w)")
 
 
+@pytest.mark.sqlite_only("about where a file is")
 def test_a_network_file_system_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database on a network file system is refused with a pointer to PostgreSQL, unless that is overridden; the kind
     of file system is read from the kernel's list of mounts (DK03)."""
@@ -206,6 +208,7 @@ def test_a_network_file_system_is_refused(site: Site, monkeypatch: pytest.Monkey
     open_storage(locate(str(site.database))).close()
 
 
+@pytest.mark.sqlite_only("damages a file")
 def test_health_reads_the_database(site: Site) -> None:
     """With a damaged page in the middle of the file the status is an error, however well all processes are (DK05)."""
     site.enqueue("note", count=500)
@@ -242,6 +245,7 @@ def replace_by_restoring(site: Site) -> None:
         Path(f"{site.database}{suffix}").unlink(missing_ok=True)
 
 
+@pytest.mark.sqlite_only("moves a file")
 def test_a_database_that_is_moved_keeps_its_last_commits(site: Site) -> None:
     """A new database at the path of one that was moved away while in use shares nothing with it: the new one is sound,
     and the log of the old one is kept, from which its last commits come back (DK06)."""
@@ -260,6 +264,7 @@ def test_a_database_that_is_moved_keeps_its_last_commits(site: Site) -> None:
     connection.close()
 
 
+@pytest.mark.sqlite_only("replaces a file")
 @pytest.mark.parametrize("replace", [replace_by_moving, replace_by_removing, replace_by_restoring])
 def test_a_database_that_is_replaced_ends_its_workers(site: Site, replace: object) -> None:
     """When another file stands at the path, the workers of the old one stop within two heartbeats and exit with 3 and
@@ -280,6 +285,7 @@ def test_a_database_that_is_replaced_ends_its_workers(site: Site, replace: objec
     site.ledger.check_done_once([new])
 
 
+@pytest.mark.sqlite_only("removes a file")
 def test_a_database_that_is_removed_is_not_made_again(site: Site) -> None:
     """When the file is gone the workers stop; no empty database appears in its place (DK06)."""
     (task,) = site.enqueue("hold", {"gate": "open"})
@@ -291,6 +297,7 @@ def test_a_database_that_is_removed_is_not_made_again(site: Site) -> None:
     assert not site.database.exists()
 
 
+@pytest.mark.sqlite_only("only the server writes files")
 def test_a_file_that_may_not_grow(site: Site) -> None:
     """A worker whose files may not grow any more (a quota) says so in one line and leaves what it ran to others; the
     database stays sound (DK01)."""

@@ -148,3 +148,17 @@ def test_a_column_is_added_under_prepared_statements(new_postgres_url: str) -> N
             assert finish(store, who, success(claim_one(store, who))) == 1
     finally:
         store.close()
+
+
+def test_a_group_has_one_connection_for_each_worker_and_one_for_its_keeper(remote: Remote) -> None:
+    """Eight workers that have executed have nine connections to the server with their keeper, and none for the
+    supervisor."""
+    remote.worker("--processes=8")
+    active = "SELECT count(*) FROM worker_registry WHERE status = 'active'"
+    remote.site.wait_until(lambda: remote.value(active) == 8, "eight workers are active")
+    remote.site.open_gate("g")
+    for task in [remote.enqueue("g") for _ in range(30)]:
+        remote.wait_done(task)
+    sessions = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+    assert remote.value(sessions) == 9

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fleet import Fleet
-from fleet.config import locate
+from fleet.config import DATABASE_VARIABLE, locate
 from fleet.wiring import open_storage
 from tests.processes import procfs
 from tests.processes.ledger import Ledger
@@ -37,27 +37,35 @@ WORKER_OPTIONS = (
 )
 
 
+_VALUES = "SELECT value FROM json_each(?)"
+
+
 class Site:
     """One test's fleet.
 
     Args:
         directory: an empty directory.
+        url: the fleet's database on a server; without one it is a SQLite file.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, url: str | None = None) -> None:
         self.directory = directory
         self.home = directory / "home"
-        self.database = self.home / "fleet.db"
+        # Most tests only name it; those that are about the file itself are not run on a server.
+        self.database: Any = self.home / "fleet.db" if url is None else url
+        self.is_remote = url is not None
+        self._state = directory / "state"
+        self.logs = self._state / "fleet" if self.is_remote else self.home / "fleet-logs"
         self.mark = uuid.uuid4().hex
         for name in ("home", "gates", "output", "tmp"):
             (directory / name).mkdir()
-        self.ledger = Ledger(self.database, directory / "executions")
+        self.ledger = Ledger(str(self.database), directory / "executions")
         self._started: list[Running] = []
         self._terminals: list[Terminal] = []
 
     def create(self) -> None:
         """Make the database, with a ledger in it."""
-        open_storage(locate(str(self.database)), create=True).close()
+        open_storage(locate(None, {DATABASE_VARIABLE: str(self.database)}), create=True).close()
         self.ledger.begin()
 
     # Processes
@@ -72,6 +80,7 @@ class Site:
             "TEST_EXECUTIONS": str(self.directory / "executions"),
             "TEST_GATES": str(self.directory / "gates"),
             "TMPDIR": str(self.directory / "tmp"),
+            "XDG_STATE_HOME": str(self._state),
             **more,
         }
 
@@ -201,8 +210,9 @@ class Site:
         self.wait_until(lambda: self._open(tasks) == 0, f"tasks {list(tasks)[:10]} come to their end", seconds)
 
     def _open(self, tasks: Collection[int]) -> int:
-        sql = """SELECT count(*) FROM work_queue WHERE status NOT IN ('done', 'failed', 'cancelled')
-            AND id IN (SELECT value FROM json_each(?))"""
+        values = "SELECT CAST(json_array_elements_text(CAST(? AS json)) AS bigint)" if self.is_remote else _VALUES
+        sql = f"""SELECT count(*) FROM work_queue WHERE status NOT IN ('done', 'failed', 'cancelled')
+            AND id IN ({values})"""
         return int(self.ledger.value(sql, json.dumps(list(tasks))))
 
     def wait_executing(self, tasks: Collection[int], seconds: float = PATIENCE) -> None:
@@ -227,13 +237,13 @@ class Site:
         with suppress(Exception):
             for table in ("work_queue", "worker_registry", "worker_group"):
                 lines.append(f"{table}: {self.ledger.rows(f'SELECT status, count(*) FROM {table} GROUP BY 1')}")
-        logs = [*sorted((self.directory / "output").iterdir()), *sorted(self.home.glob("fleet-logs/*"))]
+        logs = [*sorted((self.directory / "output").iterdir()), *sorted(self.logs.glob("*.log"))]
         lines += [f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs[-6:]]
         return "\n".join(lines)
 
     def log_text(self) -> str:
         """Return all that workers have logged."""
-        logs = [*(self.directory / "output").iterdir(), *self.home.glob("fleet-logs/*")]
+        logs = [*(self.directory / "output").iterdir(), *self.logs.glob("*.log")]
         return "\n".join(log.read_text(errors="replace") for log in logs)
 
     def kill_all(self) -> None:

@@ -7,10 +7,13 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fleet.storage.times import stamp
 from tests.processes.procfs import Identity
+from tests.processes.stranger import connected, is_url
 
 _TABLE = """
 CREATE TABLE test_ledger (seq INTEGER PRIMARY KEY, task INTEGER, was TEXT, became TEXT, token INTEGER,
@@ -20,6 +23,19 @@ CREATE TRIGGER test_ledger_writes AFTER UPDATE OF status ON work_queue BEGIN
     VALUES (NEW.id, OLD.status, NEW.status, NEW.claim_token, NEW.attempt, coalesce(NEW.worker, OLD.worker),
         coalesce(NEW.incarnation, OLD.incarnation), (julianday('now') - 2440587.5) * 86400);
 END;
+"""
+_TABLE_ON_A_SERVER = """
+CREATE TABLE test_ledger (seq bigint GENERATED ALWAYS AS IDENTITY, task bigint, was text, became text, token bigint,
+    attempt integer, worker text, incarnation text, at double precision);
+CREATE FUNCTION test_ledger_note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO test_ledger (task, was, became, token, attempt, worker, incarnation, at)
+    VALUES (NEW.id, OLD.status, NEW.status, NEW.claim_token, NEW.attempt, coalesce(NEW.worker, OLD.worker),
+        coalesce(NEW.incarnation, OLD.incarnation), extract(epoch FROM clock_timestamp()));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER test_ledger_writes AFTER UPDATE OF status ON work_queue
+    FOR EACH ROW EXECUTE FUNCTION test_ledger_note();
 """
 
 
@@ -41,42 +57,64 @@ class Execution:
 
 
 class Ledger:
-    """Reads a test's database and lines with nothing but `sqlite3`.
+    """Reads a test's database and lines with nothing but the database's driver.
 
     Args:
-        database: the file.
+        location: the file, or the server's URL.
         lines: where handlers leave lines.
     """
 
-    def __init__(self, database: Path, lines: Path) -> None:
-        self._database = database
+    def __init__(self, location: str, lines: Path) -> None:
+        self._location = location
         self._lines = lines
 
     def begin(self) -> None:
         """Have the database itself write down every change of a task's status."""
-        connection = sqlite3.connect(self._database, timeout=30)
+        if is_url(self._location):
+            self.write(_TABLE_ON_A_SERVER)
+            return
+        connection = sqlite3.connect(self._location, timeout=30)
         connection.executescript(_TABLE)
         connection.close()
 
     def write(self, sql: str, *values: Any) -> None:
         """Run one statement as a stranger would."""
-        connection = sqlite3.connect(self._database, timeout=30)
-        with connection:
-            connection.execute(sql, values)
-        connection.close()
+        with connected(self._location) as stranger:
+            stranger.rows(sql, values)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return what a query finds."""
-        connection = sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=30)
-        try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
+        with connected(self._location, read_only=True) as stranger:
+            return stranger.rows(sql, values)
 
     def value(self, sql: str, *values: Any) -> Any:
         """Return the first column of the first row; None when there is none."""
         found = self.rows(sql, *values)
         return found[0][0] if found else None
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns, in order."""
+        if is_url(self._location):
+            sql = "SELECT column_name FROM information_schema.columns WHERE table_name = ? ORDER BY ordinal_position"
+        else:
+            sql = "SELECT name FROM pragma_table_info(?) ORDER BY cid"
+        return [name for (name,) in self.rows(sql, table)]
+
+    def seconds(self, sql: str) -> list[float]:
+        """Return the differences in seconds of the two times in each row that a query finds."""
+        return [
+            (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+            for later, earlier in self.rows(sql)
+        ]
+
+    def lease_is_over(self) -> bool:
+        """Return whether a worker's lease is over."""
+        now = stamp(datetime.now(UTC))
+        return bool(self.value("SELECT count(*) FROM worker_registry WHERE lease_expires_at < ?", now))
+
+    def check_sound(self) -> None:
+        """Check the file; what a server keeps is checked by the server."""
+        assert is_url(self._location) or self.value("PRAGMA integrity_check") == "ok"
 
     def executions(self, task: int | None = None) -> list[Execution]:
         """Return the lines that handlers left, in order."""

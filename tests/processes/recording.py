@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import uuid
 from typing import Any
 
 from fleet.process import start_ticks
 from fleet.worker.context import Context
+from tests.processes.stranger import connected
 
 
 def record(ctx: Context) -> dict[str, Any]:
@@ -31,8 +31,5 @@ def record(ctx: Context) -> dict[str, Any]:
 
 def _token(task_id: int) -> int:
     """Return the claim token as stored: read by hand, so that the check does not rest on what it checks."""
-    connection = sqlite3.connect(f"file:{os.environ['TEST_DATABASE']}?mode=ro", uri=True, timeout=30)
-    try:
-        return int(connection.execute("SELECT claim_token FROM work_queue WHERE id = ?", (task_id,)).fetchone()[0])
-    finally:
-        connection.close()
+    with connected(os.environ["TEST_DATABASE"], read_only=True) as stranger:
+        return int(stranger.rows("SELECT claim_token FROM work_queue WHERE id = ?", (task_id,))[0][0])

@@ -13,11 +13,13 @@ from tests.processes.harness import Site
 from tests.processes.running import Running
 
 SHORT = ("--heartbeat-interval=0.5", "--lease=2")
+ALLOWED = ("--", "--tasks=tests.processes.jobs")
+"""What a server's database may have it start."""
 
 
 def adapter(site: Site, *options: str, adapter_id: str = "here", **env: str) -> Running:
     """Start a native adapter with short times."""
-    words = ("native", f"--adapter-id={adapter_id}", f"--db-path={site.database}", *SHORT, *options)
+    words = ("native", f"--adapter-id={adapter_id}", f"--db-path={site.database}", *SHORT, *options, *ALLOWED)
     return site.start("-m", "fleet.cli.adapter", *words, env=env)
 
 
@@ -157,7 +159,7 @@ def test_an_adapter_beats_while_its_place_takes_long(site: Site) -> None:
     told to go, it goes after the order."""
     with Rogue([silent], [replying(200, {})]) as server:
         words = ("webhook", "--adapter-id=cloud", f"--url={server.url}", "--timeout=4s", f"--db-path={site.database}")
-        running = site.start("-m", "fleet.cli.adapter", *words, *SHORT)
+        running = site.start("-m", "fleet.cli.adapter", *words, *SHORT, *ALLOWED)
         wait_standing(site, 1, "cloud")
         site.scale(1, wait=None)
         site.wait_until(lambda: server.requests, "the service is asked")
@@ -193,6 +195,7 @@ def test_nothing_is_ordered_from_a_paused_adapter(site: Site) -> None:
     assert unknown.text == "error: adapter nowhere: there is none (fleet adapters shows what there is)\n"
 
 
+@pytest.mark.sqlite_only("moves a file")
 def test_an_adapter_ends_with_its_database(site: Site) -> None:
     """When the database is moved away the adapter ends with 3 and says so; it does not stand for anybody in the new
     one."""
@@ -218,7 +221,7 @@ def test_waiting_for_whole_groups_ends(site: Site) -> None:
         "--priority=1",
     )
     running = site.start(
-        "-m", "fleet.cli.adapter", *words, *SHORT, f"--db-path={site.database}", env={"PLACE_TOKEN": TOKEN}
+        "-m", "fleet.cli.adapter", *words, *SHORT, f"--db-path={site.database}", *ALLOWED, env={"PLACE_TOKEN": TOKEN}
     )
     wait_standing(site, 1, "twos")
     site.scale(3)

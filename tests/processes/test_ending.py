@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import sys
 import time
 
@@ -12,6 +11,7 @@ import pytest
 
 from fleet.domain.retry import RetryPolicy
 from tests.processes.harness import LEASE, Site
+from tests.processes.stranger import write_lock
 from tests.processes.terminal import CONTROL_C
 
 RELEASED = ("pending", 0, 1)
@@ -162,15 +162,11 @@ def test_workers_deregister_when_the_database_lets_them(site: Site) -> None:
     """Workers told to end while a stranger holds the write lock wait for it, and leave no ghosts (SD08, LK01)."""
     worker = site.worker(processes=3)
     before = site.wait_workers(3)
-    stranger = sqlite3.connect(site.database, timeout=30, isolation_level=None)
-    stranger.execute("BEGIN IMMEDIATE")
-    worker.signal(signal.SIGTERM)
-    expires = "SELECT min(lease_expires_at) < strftime('%Y-%m-%dT%H:%M:%fZ', 'now') FROM worker_registry"
-    site.wait_until(lambda: site.ledger.value(expires), "the leases are over")
-    assert set(site.workers()) == set(before)
-    assert not worker.ended()
-    stranger.execute("ROLLBACK")
-    stranger.close()
+    with write_lock(str(site.database)):
+        worker.signal(signal.SIGTERM)
+        site.wait_until(site.ledger.lease_is_over, "the leases are over")
+        assert set(site.workers()) == set(before)
+        assert not worker.ended()
     assert worker.wait() == 0, worker.text
     assert len(site.workers("terminated")) == 3
     site.wait_gone()

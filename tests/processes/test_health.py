@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fleet.storage.times import stamp
 from tests.processes.harness import Site
 
 AILING = "--tasks=tests.processes.ailing"
@@ -109,10 +109,10 @@ def test_orders_by_plain_sql_that_are_malformed_or_void_are_not_carried_out(site
     site.worker("--worker-id=w")
     (life, pid) = site.wait_workers(1)["w"]
     give = """INSERT INTO worker_command (worker_id, incarnation, kind, created_at, expires_at)
-        VALUES ('w', ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?))"""
-    with closing(sqlite3.connect(site.database, timeout=30)) as connection, connection:
-        connection.execute(give, (life, "restart", "-0 seconds"))
-        connection.execute(give, (life, "set_task", "60 seconds"))
+        VALUES ('w', ?, ?, ?, ?), ('w', ?, ?, ?, ?)"""
+    now = datetime.now(UTC)
+    soon = stamp(now + timedelta(seconds=60))
+    site.ledger.write(give, life, "restart", stamp(now), stamp(now), life, "set_task", stamp(now), soon)
     rows = "SELECT status, error_code, error_message FROM worker_command ORDER BY command_id"
     site.wait_until(
         lambda: [status for status, *_ in site.ledger.rows(rows)] == ["expired", "failed"], "both orders have ended"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 from contextlib import suppress
 
 import pytest
 
 from tests.processes import procfs
 from tests.processes.harness import LEASE, MAINTENANCE, Site
+from tests.processes.stranger import write_lock
 
 RESCUED_WITHIN = LEASE + 1.25 * MAINTENANCE + 3
 """Seconds: a lease, the longest pause between two maintenance passes, and an allowance for a loaded machine."""
@@ -178,13 +178,9 @@ def test_a_foreign_lock_longer_than_the_lease(site: Site) -> None:
     site.wait_executing([task])
     site.worker("--worker-id=second")
     site.wait_workers(2)
-    stranger = sqlite3.connect(site.database, timeout=30, isolation_level=None)
-    stranger.execute("BEGIN IMMEDIATE")
-    site.open_gate("open")
-    expires = "SELECT min(lease_expires_at) < strftime('%Y-%m-%dT%H:%M:%fZ', 'now') FROM worker_registry"
-    site.wait_until(lambda: site.ledger.value(expires), "a lease is over")
-    stranger.execute("ROLLBACK")
-    stranger.close()
+    with write_lock(str(site.database)):
+        site.open_gate("open")
+        site.wait_until(site.ledger.lease_is_over, "a lease is over")
     site.wait_finished([task])
     site.ledger.check_done_once([task])
 

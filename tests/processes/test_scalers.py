@@ -7,6 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from fleet.process import state
 from tests.processes import procfs
 from tests.processes.counts import COUNTS
@@ -169,7 +171,7 @@ def test_nothing_remains_after_scaling_to_zero(site: Site) -> None:
         "fleet.db-lock",
         "fleet-logs",
     }
-    assert {path.suffix for path in (site.home / "fleet-logs").iterdir()} == {".log"}
+    assert {path.suffix for path in site.logs.iterdir()} == {".log"}
     assert list((site.directory / "tmp").iterdir()) == []
     assert not procfs.locked_inodes() & {path.stat().st_ino for path in site.home.iterdir()}
     assert not [name for name in bound_sockets() if str(site.directory) in name]
@@ -201,6 +203,7 @@ def test_workers_survive_the_scaler_and_its_terminal(site: Site) -> None:
     assert site.workers() == before
 
 
+@pytest.mark.sqlite_only("on a server a scaler's own command line says what runs, and where")
 def test_cron_has_next_to_no_environment(site: Site) -> None:
     """Under `env -i` the next cron line starts workers with the interpreter, directory and options that are stored
     (CR03)."""

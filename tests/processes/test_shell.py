@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import sys
 import time
 from collections.abc import Mapping
@@ -82,7 +81,7 @@ def test_a_command_from_the_command_line(site: Site) -> None:
     assert (found["exit_code"], found["output"]) == (0, "42\noops\n")
     path = Path(found["output_path"])
     assert path.read_text() == "42\noops\n"
-    assert path.parent == site.home / "fleet-logs" / "tasks"
+    assert path.parent == site.logs / "tasks"
 
 
 def test_without_permission_a_command_waits(site: Site) -> None:
@@ -153,9 +152,7 @@ def test_a_lost_claim_ends_the_whole_family(site: Site) -> None:
     fleet = fleet_processes(site, running)
     await_file(site, "begun")
     family = [procfs.identity(pid) for pid in commands_left(site, fleet)]
-    with sqlite3.connect(site.database) as connection:
-        connection.execute("UPDATE work_queue SET claim_token = claim_token + 1 WHERE id = ?", (task,))
-    connection.close()
+    site.ledger.write("UPDATE work_queue SET claim_token = claim_token + 1 WHERE id = ?", task)
     site.wait_finished([task])
     assert family
     assert [identity for identity in family if procfs.identity(identity[0]) == identity] == []
@@ -312,6 +309,6 @@ def test_no_file_stays_in_use(site: Site, signal_of_end: signal.Signals) -> None
         os.kill(pid, signal.SIGKILL)
     running.signal(signal.SIGTERM)
     running.wait()
-    (path,) = (site.home / "fleet-logs" / "tasks").iterdir()
+    (path,) = (site.logs / "tasks").iterdir()
     assert path.read_text() == "said\n"
     assert path.stat().st_ino not in procfs.locked_inodes()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -46,8 +44,7 @@ def wait_idle(site: Site, number: int) -> None:
 def held_back(site: Site, task: str = "note", **payload: Any) -> int:
     """Enqueue a task that no worker claims by itself: it prefers others, and has all the time in the world."""
     (number,) = site.enqueue(task, payload, prefers={"elsewhere": 1})
-    with closing(sqlite3.connect(site.database, timeout=10)) as connection, connection:
-        connection.execute("UPDATE work_queue SET available_at = '2999-01-01T00:00:00.000Z' WHERE id = ?", (number,))
+    site.ledger.write("UPDATE work_queue SET available_at = '2999-01-01T00:00:00.000Z' WHERE id = ?", number)
     return number
 
 

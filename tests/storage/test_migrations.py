@@ -42,7 +42,7 @@ NEW_IN = {
         "resizes",
         "on_request_json",
     ),
-    "worker_group": ("reference",),
+    "worker_group": ("reference", "listens_until"),
     "scaling_decision": ("codes_json", "inputs_json"),
 }
 

@@ -37,7 +37,9 @@ class World:
         self.board.slots[0].idle = 1
         queue = SimpleNamespace(claimable=self._claimable, next_due_in=lambda: self.due_in, advance=self._advance)
         store: Any = SimpleNamespace(queue=queue, schedules=SimpleNamespace(tick=lambda: 0))
-        self.watch: Any = SimpleNamespace(fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 5.0)
+        self.watch: Any = SimpleNamespace(
+            attend=lambda: None, fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 5.0
+        )
         self.asked = 0
         lanes: Any = SimpleNamespace(learn=lambda queue: None, to_claim=lambda: ((1, 0, 0),), has_preferring=False)
         channels: Any = SimpleNamespace(wake=self._wake)

@@ -36,7 +36,9 @@ class Group:
         self.board = Board(3)
         for slot in self.board.slots:
             slot.idle = 1
-        watch: Any = SimpleNamespace(fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 300.0)
+        watch: Any = SimpleNamespace(
+            attend=lambda: None, fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 300.0
+        )
         channels: Any = SimpleNamespace(wake=self.woken.append)
         lanes = LearnedLanes(Offer("w", frozenset({"t"}), (), offered), weighted=False)
         self.waker = Waker(self.board, channels, store, watch, lanes, lambda: spreading)

@@ -20,6 +20,9 @@ from fleet.storage.interfaces.transaction import Transaction
 class Watch(Protocol):
     """Notices commits of others without polling hard: the keeper's ear."""
 
+    def attend(self) -> None:
+        """Begin to be told of tasks, or go on: called before the queue is looked at for somebody who is idle."""
+
     def fileno(self) -> int | None:
         """Return a descriptor that becomes readable when something may have changed, None where there is none."""
 
@@ -93,8 +96,8 @@ class Storage(Protocol):
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a durable write transaction, committed at the end of the block, rolled back on an exception."""
 
-    def watch(self) -> Watch:
-        """Begin to watch for commits."""
+    def watch(self, group_id: str | None = None) -> Watch:
+        """Begin to watch for commits; with a group's id for its keeper, who alone uses this store, in one thread."""
 
     def trim(self) -> bool:
         """Shorten what the database keeps beside its rows, where it has grown large; return whether that was tried.

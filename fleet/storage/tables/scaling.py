@@ -76,6 +76,7 @@ worker_group = table(
     Column("log_path", String),
     Column("decision_id", BigId),
     Column("reference", String),
+    Column("listens_until", UtcTime),
     CheckConstraint("target_size >= 0", name="target_size"),
     UniqueConstraint("launch_token"),
 )
