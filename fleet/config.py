@@ -37,30 +37,31 @@ IN_MEMORY = Location("sqlite://", None, True, ":memory:")
 """A SQLite database that nobody else sees, and that is gone with its last connection."""
 
 
-def locate(given: str | None, environment: Mapping[str, str] | None = None) -> Location:
+def locate(given: str | None, environment: Mapping[str, str] | None = None, named: str = "--db-path") -> Location:
     """Return where the database is.
 
     Args:
         given: the value of `--db-path`, or None.
         environment: defaults to this process's.
+        named: what messages call the option or argument.
 
     Raises:
         UsageError: a URL with a password given as an argument, a named variable that is not set, an unknown kind.
     """
     environment = os.environ if environment is None else environment
     if given is None:
-        return _location(environment.get(DATABASE_VARIABLE) or DEFAULT_DATABASE)
+        return _location(environment.get(DATABASE_VARIABLE) or DEFAULT_DATABASE, named)
     if given.startswith("env:"):
         name = given.removeprefix("env:")
         if not environment.get(name):
-            raise UsageError(f"--db-path {given}: the environment variable {name} is not set")
-        return _location(environment[name])
+            raise UsageError(f"{named} {given}: the environment variable {name} is not set")
+        return _location(environment[name], named)
     if _SCHEME.match(given) and _password_in(given):
         raise UsageError(
-            f"--db-path: a password in an argument shows in the process list: put the URL into {DATABASE_VARIABLE} "
-            "(or any variable, and give --db-path env:NAME), or use a pgpass file"
+            f"{named}: a password in an argument shows in the process list: put the URL into {DATABASE_VARIABLE} "
+            f"(or any variable, and give {named} env:NAME), or use a pgpass file"
         )
-    return _location(given)
+    return _location(given, named)
 
 
 def working_directory() -> str:
@@ -84,7 +85,7 @@ def masked(url: str) -> str:
     return re.sub(r"(password=)[^&]*", r"\1***", url)
 
 
-def _location(text: str) -> Location:
+def _location(text: str, named: str) -> Location:
     if text in (":memory:", "sqlite://", "sqlite:///:memory:"):
         return IN_MEMORY
     if text.startswith("sqlite:///"):
@@ -97,7 +98,7 @@ def _location(text: str) -> Location:
     elif text.startswith("postgresql+psycopg://"):
         return Location(text, None, True, masked(text))
     elif _SCHEME.match(text):
-        raise UsageError(f"--db-path {masked(text)}: use a SQLite path or a postgresql+psycopg:// URL")
+        raise UsageError(f"{named} {masked(text)}: use a SQLite path or a postgresql+psycopg:// URL")
     path = Path(text).expanduser()
     absolute = path if path.is_absolute() else Path(working_directory()) / path
     absolute = Path(os.path.normpath(absolute))

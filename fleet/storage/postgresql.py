@@ -13,6 +13,7 @@ from sqlalchemy.exc import NoSuchModuleError
 from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
+from fleet.storage import seal
 from fleet.storage.connections import Source
 from fleet.storage.database import original
 from fleet.storage.sql import Runner, Statement
@@ -98,6 +99,8 @@ class PostgresqlWays:
 
         if isinstance(error, psycopg.IntegrityError | psycopg.DataError) or not isinstance(error, psycopg.Error):
             return None
+        if error.sqlstate == seal.STATE:
+            return seal.refusal(self.shown, error.diag.message_primary or "")
         text = " ".join(str(error).split())
         return DatabaseError(f"{self.shown}: {masked(text)[:500]}")
 
