@@ -12,6 +12,8 @@ from fleet.errors import UsageError
 
 DATABASE_VARIABLE = "FLEET_DB"
 DEFAULT_DATABASE = "fleet.db"
+WORKER_VARIABLE = "FLEET_WORKER_DB"
+"""What workers that a scaler or an adapter starts are to use, where that is another login."""
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
 
@@ -62,6 +64,42 @@ def locate(given: str | None, environment: Mapping[str, str] | None = None, name
             f"(or any variable, and give {named} env:NAME), or use a pgpass file"
         )
     return _location(given, named)
+
+
+def for_workers(own: Location, environment: Mapping[str, str]) -> tuple[Location, dict[str, str]]:
+    """Return which database the workers that this process starts are to use, and the environment that they inherit.
+
+    Without FLEET_WORKER_DB it is this process's own. Where that names another login to it (a URL, or `env:NAME`), no
+    variable comes to the workers that has this process's URL in it.
+
+    Args:
+        own: the database of this process.
+        environment: its variables.
+
+    Raises:
+        UsageError: FLEET_WORKER_DB names a variable that is not set, or another kind of database.
+    """
+    given = environment.get(WORKER_VARIABLE)
+    if not given:
+        return own, dict(environment)
+    if given.startswith("env:"):
+        name = given.removeprefix("env:")
+        if not environment.get(name):
+            raise UsageError(f"{WORKER_VARIABLE}={given}: the environment variable {name} is not set")
+        given = environment[name]
+    location = _location(given, WORKER_VARIABLE)
+    if location.path != own.path:
+        raise UsageError(f"{WORKER_VARIABLE} names {location.shown}: give the database of this process ({own.shown})")
+    kept = {name: value for name, value in environment.items() if not _is_url_of(value, own, location)}
+    kept.pop(WORKER_VARIABLE, None)
+    return location, kept
+
+
+def _is_url_of(value: str, *locations: Location) -> bool:
+    try:
+        return bool(_SCHEME.match(value)) and _location(value, "") in locations
+    except UsageError:
+        return False
 
 
 def working_directory() -> str:

@@ -1,4 +1,6 @@
-"""`fleet init`, `fleet db upgrade`, `fleet db current`, `fleet db vacuum`, `fleet db copy`, `fleet db reopen`."""
+"""`fleet init`, `fleet db upgrade`, `fleet db current`, `fleet db vacuum`, `fleet db copy`, `fleet db reopen`,
+`fleet db roles`.
+"""
 
 from __future__ import annotations
 
@@ -192,6 +194,38 @@ def reopen(
         print(f"{location.shown}: has no seal, nothing to do")
     else:
         print(f"{location.shown}: can be used again; {seal.other} has the same tasks: run them in one of the two only")
+
+
+@db_app.command()
+def roles(
+    db_path: DatabaseOption = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Make them, instead of printing the SQL.")] = False,
+    prefix: Annotated[str, typer.Option("--prefix", help="What the roles' names begin with.")] = "fleet_",
+    as_json: JsonOption = False,
+) -> None:
+    """Roles of a PostgreSQL server for workers, scalers, readers and enqueuers: the SQL that makes them."""
+    from fleet.storage import roles as rights
+    from fleet.storage import schema
+
+    statements = rights.sql(prefix)
+    shown = None
+    if apply:
+        location = place(db_path)
+        with _unchecked(location) as database:
+            schema.check_exactly(database)
+            rights.apply(database, prefix)
+        shown = location.shown
+    if as_json:
+        listed = [
+            {"role": f"{prefix}{right.role}", "table": right.table, "rights": list(right.verbs)}
+            for right in rights.rights()
+        ]
+        print_json({"applied": apply, "rights": listed})
+    elif shown:
+        names = ", ".join(f"{prefix}{role}" for role in rights.Role)
+        print(f"{shown}: the roles {names} are there; give them to logins: GRANT {prefix}worker TO some_login")
+    else:
+        print("".join(f"{statement};\n" for statement in statements), end="")
 
 
 @contextmanager
