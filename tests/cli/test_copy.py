@@ -291,6 +291,22 @@ def test_a_killed_copy_is_run_again(process: Command, tasks: Path, there: str, p
     assert process("enqueue", "fleet.noop", "--db-path", "env:THERE", env=environment).code == 0
 
 
+@pytest.mark.parametrize("point", ["copy.rows", "copy.written", "copy.sealed"])
+def test_a_killed_copy_from_a_server_is_run_again(
+    process: Command, tasks: Path, new_postgres_url: str, point: str
+) -> None:
+    """Out of a server's database it is the same: where the copy is killed, the server undoes what was not finished."""
+    environment = {**os.environ, "THERE": new_postgres_url}
+    assert process("db", "copy", tasks, "env:THERE", env=environment).code == 0
+    killed = process("db", "copy", "env:THERE", "c.db", env=environment | {"FLEET_FAULTS": f"{point}=kill"})
+    assert killed.code == KILLED
+    again = process("db", "copy", "env:THERE", "c.db", "--json", env=environment)
+    assert again.code == 0, again
+    assert again.document["tables"]["work_queue"]["rows"] == 3
+    process("enqueue", "fleet.noop", "--db-path", "env:THERE", env=environment).refused(3, LINE, "c.db")
+    assert process("enqueue", "fleet.noop", "--db-path", "c.db").out == "task 4\n"
+
+
 def test_a_finished_copy_is_not_finished_with_another_target(process: Command, tasks: Path) -> None:
     """A copy that was killed after it had sealed its source can be finished with its own target alone."""
     process("db", "copy", tasks, "b.db", env={**os.environ, "FLEET_FAULTS": "copy.sealed=kill"})
