@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -199,6 +200,35 @@ def test_nobody_else_scales(urls: Mapping[Role, str], role: Role) -> None:
     with pytest.raises(DatabaseForbidden, match="permission denied for table scheduler"):
         scale(opened_for(urls[role]))
     scale(opened_for(urls[Role.SCALER]))
+
+
+OWNERS = ("rules.py", "schedules.py", "meta.py", "seal.py", "emptied.py", "database.py")
+"""Modules whose writes are the owner's: settings of queues and limits, schedules, seals."""
+WRITE = re.compile(r"(INSERT) INTO (\w+)|(UPDATE) (\w+) SET|(DELETE) FROM (\w+)")
+FORGOTTEN = re.compile(r"Ended\(\s*\"(\w+)\"")
+
+
+def test_every_write_of_the_product_is_somebodys_right() -> None:
+    """Whatever statement inserts, updates or deletes, and is not the owner's, a worker or a scaler has the right to it;
+    what maintenance deletes, both."""
+    given = {
+        (right.role, verb.split()[0], right.table) for right in rights() for verb in right.verbs if verb != "SELECT"
+    }
+    written, forgotten = set(), set()
+    for path in (Path(__file__).parents[2] / "fleet" / "storage").rglob("*.py"):
+        if path.name not in OWNERS and "copying" not in path.parts:
+            text = path.read_text()
+            written |= {tuple(word for word in found if word) for found in WRITE.findall(text)}
+            forgotten |= set(FORGOTTEN.findall(text))
+    written = {(verb, table) for verb, table in written if table in metadata.tables}
+    assert len(written) > 40
+    assert len(forgotten) > 6
+    workers, scalers = (
+        {(verb, table) for role, verb, table in given if role is who} for who in (Role.WORKER, Role.SCALER)
+    )
+    assert written - workers - scalers == set()
+    deleted = {("DELETE", table) for table in forgotten} | {each for each in written if each[0] == "DELETE"}
+    assert deleted - (workers & scalers) == set()
 
 
 def test_the_documented_list_is_the_one_that_is_applied() -> None:
