@@ -6,6 +6,8 @@
     ├── DatabaseError              exit code 3: the database cannot be used
     │   ├── DatabaseMissing        it does not exist, and this command does not create it
     │   ├── SchemaMismatch         it is of an older or a newer schema
+    │   ├── DatabaseSealed         its fleet was copied to another one
+    │   ├── DatabaseForbidden      the login has no right to do that
     │   ├── DatabaseBusy           a lock was not had within the allowed time
     │   └── NotCounted             statistics could not be written, and so nothing was
     ├── ConflictError              exit code 1: the state of the fleet forbids it
@@ -49,6 +51,14 @@ class DatabaseMissing(DatabaseError):
 
 class SchemaMismatch(DatabaseError):
     """The database has an older or a newer schema than this release."""
+
+
+class DatabaseSealed(DatabaseError):
+    """The database's fleet was copied to another one, which the message names; nobody writes to this one."""
+
+
+class DatabaseForbidden(DatabaseError):
+    """The server does not let this login do that; nothing was changed."""
 
 
 class DatabaseBusy(DatabaseError):

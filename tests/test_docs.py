@@ -1,7 +1,8 @@
 """The documentation runs: every command in it is executed, in order, in a scratch directory.
 
-Fences say what is to be done with a block: `sh` is run, `sh no-run: REASON` is not, `python` is written to the file
-that its first line names, and of `crontab` every line is run as cron would run it.
+Fences say what is to be done with a block: `sh` is run, `sh server` too, with SHOP_DB naming an empty database of a
+PostgreSQL server, `sh no-run: REASON` is not, `python` is written to the file that its first line names, and of
+`crontab` every line is run as cron would run it.
 """
 
 import os
@@ -12,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -58,8 +59,9 @@ def blocks(document: Path) -> list[Block]:
 class Desk:
     """A scratch directory with the commands on the PATH; all that is started from it carries a mark."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server_url: Callable[[], str]) -> None:
         self.folder = folder
+        self._server_url = server_url
         self.mark = uuid.uuid4().hex
         (folder / "venv").symlink_to(sys.prefix)
         tools = folder.parent / "tools"
@@ -74,9 +76,14 @@ class Desk:
             assert re.fullmatch(r"\w+\.py", name), f"{block.place}: the first line must name the file, like `# jobs.py`"
             (self.folder / name).write_text(block.text)
         elif block.kind == "sh":
-            self.shell(block.text, block.place, {**os.environ, "PATH": f"{self._path}:{os.environ['PATH']}"})
+            self.shell(block.text, block.place, self._environment())
+        elif block.kind == "sh server":
+            self.shell(block.text, block.place, self._environment() | {"SHOP_DB": self._server_url()})
         elif block.kind == "crontab":
             self._cron(block)
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": f"{self._path}:{os.environ['PATH']}"}
 
     def _cron(self, block: Block) -> None:
         # The little that cron gives, and nothing of this process's.
@@ -139,12 +146,12 @@ def write_script(path: Path, body: str) -> None:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Desk]:
     """Give a desk in an empty directory; whatever is left of it is ended."""
     for name in [name for name in os.environ if name.startswith("FLEET_")]:
         monkeypatch.delenv(name)
     (tmp_path / "shop").mkdir()
-    desk = Desk(tmp_path / "shop")
+    desk = Desk(tmp_path / "shop", lambda: str(request.getfixturevalue("new_postgres_url")))
     yield desk
     desk.clear()
 
@@ -161,7 +168,9 @@ def test_no_block_escapes(document: Path) -> None:
     """Every fenced block is of a kind that is run or checked, or says why it is not."""
     for block in blocks(document):
         reason = block.kind.startswith("sh no-run: ") and len(block.kind) > 20
-        assert reason or block.kind in ("sh", "python", "crontab", "text"), f"{block.place}: what is {block.kind!r}?"
+        assert reason or block.kind in ("sh", "sh server", "python", "crontab", "text"), (
+            f"{block.place}: what is {block.kind!r}?"
+        )
     assert document.read_text().count("\n```") == 2 * len(blocks(document)), "a fence is not closed"
 
 

@@ -26,7 +26,7 @@ from fleet.adapters.base import (
     Standing,
 )
 from fleet.adapters.templates import with_capabilities
-from fleet.config import DATABASE_VARIABLE, Location
+from fleet.config import DATABASE_VARIABLE, Location, for_workers
 from fleet.domain.adapters import NATIVE, Limits, native_id
 from fleet.domain.group import GroupRecord, Template
 from fleet.domain.liveness import ProcessIdentity
@@ -60,7 +60,8 @@ class NativeAdapter:
         Args:
             location: the database that workers are to use.
             arguments_of: turns a template's options into arguments of `fleet-worker`.
-            environment: what workers inherit; defaults to this process's.
+            environment: what workers inherit, but for this process's login where FLEET_WORKER_DB is in it; defaults to
+                this process's.
             adapter_id: defaults to this host's.
             limits: what this host can take; defaults to no limit.
         """
@@ -68,7 +69,7 @@ class NativeAdapter:
         self._limits = limits or Limits()
         self._location = location
         self._arguments_of = arguments_of
-        self._environment = os.environ if environment is None else environment
+        self._workers, self._environment = for_workers(location, os.environ if environment is None else environment)
         self._children: dict[str, Popen[bytes]] = {}
         self._launches: dict[str, Launch] = {}
 
@@ -116,7 +117,7 @@ class NativeAdapter:
     def _variables(self, group: GroupRecord, log: Path) -> dict[str, str]:
         return {
             **self._environment,
-            DATABASE_VARIABLE: self._location.url,
+            DATABASE_VARIABLE: self._workers.url,
             GROUP_VARIABLE: group.group_id,
             TOKEN_VARIABLE: group.launch_token,
             ADAPTER_VARIABLE: self._id,
@@ -154,7 +155,7 @@ class NativeAdapter:
         return tuple(found.values())
 
     def _standing(self, pid: int) -> Standing | None:
-        own = {ADAPTER_VARIABLE: self._id, DATABASE_VARIABLE: self._location.url}
+        own = {ADAPTER_VARIABLE: self._id, DATABASE_VARIABLE: self._workers.url}
         if any(process.variable_of(pid, name) != value for name, value in own.items()):
             return None
         group_id, token = (process.variable_of(pid, name) for name in (GROUP_VARIABLE, TOKEN_VARIABLE))

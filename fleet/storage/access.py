@@ -1,4 +1,4 @@
-"""Whether this user gets at a file, and what to do where not."""
+"""Whether this user gets at a file, or this login at a server's table, and what to do where not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from fleet.errors import DatabaseError
+from fleet.errors import DatabaseError, DatabaseForbidden
 
 
 def is_there(path: Path) -> bool:
@@ -42,6 +42,11 @@ def unwritable(files: Iterable[Path]) -> str:
         if file.exists() and not os.access(file, os.W_OK):
             return f": {file} {_advice(file, 'u+w')}"
     return ""
+
+
+def forbidden(shown: str, what: str) -> DatabaseForbidden:
+    """Return the error for a login that has no right to do something; `what` is the server's word for it."""
+    return DatabaseForbidden(f"{shown}: this login may not do that ({what}): use one whose role may (`fleet db roles`)")
 
 
 def _advice(file: Path, change: str) -> str:

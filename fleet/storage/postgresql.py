@@ -13,6 +13,8 @@ from sqlalchemy.exc import NoSuchModuleError
 from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
+from fleet.storage import seal
+from fleet.storage.access import forbidden
 from fleet.storage.connections import Source
 from fleet.storage.database import original
 from fleet.storage.ears import Ears
@@ -21,6 +23,7 @@ from fleet.storage.wire import Wire
 
 _CLOCK = Statement("SELECT clock_timestamp()")
 _UNIQUE_VIOLATION = "23505"
+_INSUFFICIENT_PRIVILEGE = "42501"
 _RUN_AGAIN = {"40001", "40P01", "55P03"}
 """serialization_failure, deadlock_detected, lock_not_available."""
 
@@ -112,7 +115,11 @@ class PostgresqlWays:
 
         if isinstance(error, psycopg.IntegrityError | psycopg.DataError) or not isinstance(error, psycopg.Error):
             return None
+        if error.sqlstate == seal.STATE:
+            return seal.refusal(self.shown, error.diag.message_primary or "")
         text = " ".join(str(error).split())
+        if error.sqlstate == _INSUFFICIENT_PRIVILEGE:
+            return forbidden(self.shown, error.diag.message_primary or text)
         return DatabaseError(f"{self.shown}: {masked(text)[:500]}")
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from fleet.domain.worker import (
 )
 from fleet.errors import IllegalTransition, WorkerIdTaken
 from fleet.storage import offers, shortfalls
+from fleet.storage.access import forbidden
 from fleet.storage.database import Database, Transaction
 from fleet.storage.draining import drain
 from fleet.storage.events import record_event
@@ -31,6 +32,7 @@ from fleet.storage.queue.release import charge, held_by, release, rescue_held
 from fleet.storage.rows import UNMEASURED_COLUMNS, WORKER_COLUMNS, dumps, gap_of, process_values, worker_of
 from fleet.storage.sql import Row, Statement, as_time, time_of
 
+_MAY_REGISTER = Statement("SELECT 1", "SELECT has_table_privilege('worker_registry', 'INSERT')")
 _GET = Statement(f"SELECT {WORKER_COLUMNS} FROM worker_registry WHERE worker_id = :worker")
 _GET_LOCKED = Statement(
     f"SELECT {WORKER_COLUMNS} FROM worker_registry WHERE worker_id = :worker",
@@ -118,6 +120,11 @@ class SqlRegistration:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def check_right(self) -> None:
+        """Look whether workers can register here; see `RegistrationBackend.check_right`."""
+        if not self._database.read(lambda transaction: transaction.value(_MAY_REGISTER)):
+            raise forbidden(self._database.shown, "registering workers")
 
     def register(self, registration: WorkerRegistration, proven_dead: ProvenDead) -> WorkerRecord:
         """Register one incarnation; see `RegistrationBackend.register`."""

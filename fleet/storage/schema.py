@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import ConflictError, DatabaseError, DatabaseMissing, SchemaMismatch
+from fleet.storage import seal
 from fleet.storage.database import Database, Transaction, original
 from fleet.storage.sql import Statement
 from fleet.storage.upkeep import live_workers
@@ -43,14 +44,19 @@ def _current(transaction: Transaction) -> str | None:
     return str(version) if version is not None else None
 
 
-def check(database: Database) -> None:
+def check(database: Database, *, writes: bool = True) -> None:
     """Raise unless this release can use the database as it is.
+
+    Args:
+        database: the database.
+        writes: whether it is going to be written to.
 
     Raises:
         DatabaseMissing: it has no Fleet tables.
         SchemaMismatch: its schema is older, or newer than this release may read.
+        DatabaseSealed: it is going to be written to, and its fleet is elsewhere.
     """
-    version = current(database)
+    version, sealed = database.read(_state)
     if version is None:
         raise DatabaseMissing(f"{database.shown} has no Fleet tables: make them with `fleet init`")
     if version < REVISION:
@@ -64,6 +70,26 @@ def check(database: Database) -> None:
             raise SchemaMismatch(
                 f"{database.shown} has schema {version}, newer than this release knows ({REVISION}): upgrade sqlfleet"
             )
+    if writes:
+        seal.refuse(sealed, database.shown)
+
+
+def _state(transaction: Transaction) -> tuple[str | None, seal.Seal | None]:
+    version = _current(transaction)
+    return version, None if version is None else seal.found(transaction)
+
+
+def check_exactly(database: Database) -> None:
+    """Raise unless the database has this release's schema and no other; a sealed one will do.
+
+    Raises:
+        DatabaseMissing: it has no Fleet tables.
+        SchemaMismatch: its schema is older or newer.
+    """
+    check(database, writes=False)
+    version = current(database)
+    if version != REVISION:
+        raise SchemaMismatch(f"{database.shown} has schema {version}, and this needs {REVISION}: upgrade sqlfleet")
 
 
 def make(database: Database, adopt: bool) -> bool:

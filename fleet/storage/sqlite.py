@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseError
+from fleet.storage import seal
 from fleet.storage.access import unwritable
 from fleet.storage.connections import FileConnections, MemoryConnection
 from fleet.storage.copies import ReadOnlyFile
@@ -132,6 +133,8 @@ class SqliteWays:
 
     def explain(self, error: BaseException) -> DatabaseError | None:
         """Return what an error says about the file, and what to do."""
+        if isinstance(error, sqlite3.IntegrityError) and str(error).startswith(seal.SIGN):
+            return seal.refusal(self.shown, str(error))
         if not isinstance(error, sqlite3.DatabaseError) or isinstance(error, sqlite3.IntegrityError):
             return None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF

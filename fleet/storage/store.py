@@ -61,7 +61,7 @@ class SqlStorage:
         try:
             # A database in memory is always new; any other is made only where that was asked for.
             made = (create or in_memory) and schema.make(database, adopt)
-            schema.check(database)
+            schema.check(database, writes=not read_only)
         except BaseException:
             database.close()
             raise

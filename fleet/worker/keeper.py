@@ -95,6 +95,8 @@ class Keeper:
         self._storage.on_wait(self._pass_the_wait)
         asked = boottime()
         try:
+            if not self._known:
+                self._storage.registry.check_right()
             orders = introduce(self._storage.control, self._settings, self._group, self._known)
         except FleetError as error:
             self._supervisor.send("refused", exit_code=error.exit_code, message=str(error))

@@ -39,6 +39,8 @@ ADAPTER_POINTS = ("adapter.standing", "adapter.late")
 """Tested where adapters are: `test_adapter.py`."""
 ORDER_POINTS = ("order.taken", "order.carried-out")
 """Tested where orders to workers are: `test_worker_orders.py`."""
+COPY_POINTS = ("copy.rows", "copy.written", "copy.sealed")
+"""Tested where copies are: `tests/cli/test_copy.py`."""
 KILLED = -9
 
 
@@ -46,7 +48,7 @@ def test_every_point_is_tested() -> None:
     """A point that is added to the product is added to this file (SC12)."""
     sources = "".join(path.read_text() for path in (ROOT / "fleet").rglob("*.py"))
     points = set(re.findall(r'\breach\("([^"]+)"\)', sources))
-    assert points == {*SCALER_POINTS, *GROUP_POINTS, *SCHEDULE_POINTS, *ADAPTER_POINTS, *ORDER_POINTS}
+    assert points == {*SCALER_POINTS, *GROUP_POINTS, *SCHEDULE_POINTS, *ADAPTER_POINTS, *ORDER_POINTS, *COPY_POINTS}
 
 
 @pytest.mark.parametrize("point", SCALER_POINTS)

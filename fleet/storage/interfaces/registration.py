@@ -16,6 +16,13 @@ ALL_WORKERS = WorkerFilter()
 class RegistrationBackend(Protocol):
     """The registry of workers."""
 
+    def check_right(self) -> None:
+        """Look whether workers can register here at all: who starts them is told before any is started.
+
+        Raises:
+            DatabaseForbidden: the server does not let this login do that.
+        """
+
     def register(self, registration: WorkerRegistration, proven_dead: ProvenDead) -> WorkerRecord:
         """Register one incarnation; repeated for the same incarnation it changes nothing but returns the record.
 

@@ -297,3 +297,9 @@ def test_nobody_signs_another_worker_off(store: Storage) -> None:
     assert store.registry.end("b", other.incarnation, reason="over")
     join(store, "b")
     assert not store.registry.end("b", other.incarnation, reason="late")
+
+
+def test_the_owner_may_register(store: Storage) -> None:
+    """Whoever owns the tables is not refused."""
+    store.registry.check_right()
+    join(store)
