@@ -54,6 +54,7 @@ class Passes:
     def __post_init__(self) -> None:
         self._adapter = NativeAdapter(self.location, _arguments_of)
         self._last_error: str | None = None
+        self._has_run = False
 
     def preview(self) -> int:
         """Print what a pass would do; return the exit code."""
@@ -92,17 +93,19 @@ class Passes:
     def _run_guarded(self) -> None:
         try:
             self.run_once()
-        except UsageError:
-            raise
         except BrokenPipeError:
             raise
         except (FleetError, OSError) as error:
-            # A log on a full disk must not end what keeps the workers.
+            # What was given makes no sense: a loop that never begins says so. Later it is somebody's row, or a policy
+            # that fails at what it sees: that must not end what keeps the workers, nor must a log on a full disk.
+            if isinstance(error, UsageError) and not self._has_run:
+                raise
             if str(error) != self._last_error:
                 fail(str(error), 1)
             self._last_error = str(error)
         else:
             self._last_error = None
+            self._has_run = True
 
     def _pass(self, scaler: Scaler) -> PassReport:
         if self.wait is None:

@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fleet.domain.policies import known_policies
 from fleet.domain.policies.columns import COLUMNS
 from fleet.domain.policies.content import POLICY_WORDS
 from fleet.domain.policies.in_force import table
 from fleet.errors import UsageError
 from fleet.plugins import find_policy
+from fleet.scaler import change_of, check_given
 
 NAME = "fleet.toml"
 TABLE = "scaler"
@@ -48,12 +50,34 @@ def said_in_file(directory: Path, pool: str, said: Mapping[str, object]) -> dict
     values = _values(path, _table(path, text), pool)
     if "policy" not in values and "target_workers" in values:
         values["policy"] = "fixed"
+    _check(path, values)
     chosen = said.get("policy")
     if chosen is None or chosen == values.get("policy"):
         return values
     find_policy(str(chosen))
     known = table(str(chosen))
     return {name: value for name, value in values.items() if name in COLUMNS or name in known}
+
+
+def _check(path: Path, values: Mapping[str, object]) -> None:
+    """Raise UsageError, which names the file, where it says what no pool can be told, whatever is stored."""
+    try:
+        check_given(change_of(values))
+        if "policy" not in values:
+            _check_alone(values)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _check_alone(values: Mapping[str, object]) -> None:
+    """Raise UsageError for a name that no policy has, or a value that cannot be: the pool's row says which policy."""
+    known = {**COLUMNS, **{name: setting for each in known_policies() for name, setting in table(each).items()}}
+    for name, value in values.items():
+        if name in known:
+            known[name].value(value)
+        else:
+            near = _near(name, sorted(known))
+            raise UsageError(f"setting {name!r} is unknown" + (f": did you mean {near}?" if near else ""))
 
 
 def _table(path: Path, text: bytes) -> Mapping[str, Any]:
@@ -74,11 +98,15 @@ def _table(path: Path, text: bytes) -> Mapping[str, Any]:
 
 
 def _hint(name: str, known: list[str]) -> str:
-    # Every pass imports this module, and hardly one needs it.
+    near = _near(name, known)
+    return f": did you mean [{near}]?" if near else f": there is [{known[0]}]"
+
+
+def _near(name: str, known: list[str]) -> str | None:
+    # Imported here: hardly a pass needs it.
     from difflib import get_close_matches
 
-    near = get_close_matches(name, known, 1)
-    return f": did you mean [{near[0]}]?" if near else f": there is [{known[0]}]"
+    return next(iter(get_close_matches(name, known, 1)), None)
 
 
 def _values(path: Path, found: Mapping[str, Any], pool: str) -> dict[str, object]:

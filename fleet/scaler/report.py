@@ -38,10 +38,23 @@ def _actions(report: PassReport, started: int) -> Iterator[str]:
     withdrawn, drained, busy = _taken_away(report)
     if started:
         yield f"started {started}"
+    for adapter_id, workers in _ordered(report).items():
+        yield f"ordered {workers} from {adapter_id}"
     if withdrawn:
         yield f"withdrew {withdrawn} launching"
     if drained:
         yield f"draining {drained}" + (f" ({busy} busy)" if busy else "")
+
+
+def _ordered(report: PassReport) -> dict[str, int]:
+    """Return how many workers this pass ordered from adapters that act for themselves, by their ids."""
+    tried = {outcome.group_id for outcome in report.outcomes}
+    ordered: dict[str, int] = {}
+    for decided in report.rounds:
+        for start, group_id in zip(decided.plan.starts, decided.applied.groups, strict=True):
+            if group_id not in tried:
+                ordered[start.adapter_id] = ordered.get(start.adapter_id, 0) + start.size
+    return ordered
 
 
 def _taken_away(report: PassReport) -> tuple[int, int, int]:
@@ -64,7 +77,7 @@ def _movement(report: PassReport) -> str:
     ordered = {group for decided in report.rounds for group in decided.applied.groups}
     started = sum(outcome.workers for outcome in report.outcomes if outcome.group_id in ordered)
     withdrawn, drained, _ = _taken_away(report)
-    after = before + started - withdrawn - drained
+    after = before + started + sum(_ordered(report).values()) - withdrawn - drained
     return f"{before} -> {after}" if after != before else str(before)
 
 

@@ -31,12 +31,19 @@ from fleet.worker.stop import GRACE
 from fleet.worker.wholeness import Wholeness
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Flight:
-    """A claimed task in its seat."""
+    """A claimed task in its seat.
+
+    Attributes:
+        claimed: the task.
+        seat: its place.
+        had_company: whether others were executed beside it at any time: they may have ended a moment before it.
+    """
 
     claimed: ClaimedTask
     seat: Seat
+    had_company: bool = False
 
     @property
     def is_alone(self) -> bool:
@@ -131,6 +138,9 @@ class ConcurrentRunner:
         while self._waiting and not (self._waiting[0].is_alone and self._executing):
             flight = self._waiting.pop(0)
             self._executing.append(flight)
+            if len(self._executing) > 1:
+                for each in self._executing:
+                    each.had_company = True
             self._start(flight)
         if self._orders.alone:
             self.supervisor_gone()
@@ -149,6 +159,7 @@ class ConcurrentRunner:
             timeout,
             lambda: self._orders.stop(seat),
             beside_others=lambda: len(self._executing) > 1,
+            had_company=lambda: flight.had_company,
         )
         if handler is not None and is_async:
             execution = self._execute_async(flight, handler, context, own)

@@ -53,6 +53,7 @@ class Context:
         own: the task's rows.
         timeout: seconds that the execution may take, None for any time.
         beside_others: returns whether other executions share its process now.
+        had_company: returns whether others have shared it at any time.
         stop: returns the order by which the execution is to end now, with the reason; None while there is none.
 
     Attributes:
@@ -69,8 +70,10 @@ class Context:
         timeout: float | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
         beside_others: Callable[[], bool] = lambda: False,
+        had_company: Callable[[], bool] = lambda: False,
     ) -> None:
         self._beside_others = beside_others
+        self._had_company = had_company
         self._under_way: set[str] = set()
         self._stop = stop
         self.timeout = timeout
@@ -117,6 +120,11 @@ class Context:
     def beside_others(self) -> bool:
         """Whether other executions share this process at the moment."""
         return self._beside_others()
+
+    @property
+    def had_company(self) -> bool:
+        """Whether other executions have shared this process at any time since this one began."""
+        return self._had_company()
 
     def stop_if_asked(self) -> None:
         """Leave the handler when its end is asked for.

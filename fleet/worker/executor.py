@@ -147,7 +147,7 @@ def _raised(handler: Handler, arguments: dict[str, Any], error: BaseException, c
         return Failure("timeout", f"timed out after {context.timeout:g} s")
     if isinstance(error, asyncio.CancelledError) and context.should_stop:
         return Withdrawal(TaskStatus.PENDING, f"its coroutine was cancelled: {context.stop_reason}")
-    if isinstance(error, asyncio.CancelledError) and context.beside_others:
+    if isinstance(error, asyncio.CancelledError) and context.had_company:
         # Perhaps by a handler beside it: it is executed alone next, and charged if it does this to itself.
         return Withdrawal(TaskStatus.PENDING, "its coroutine was cancelled, and other handlers ran beside it")
     if isinstance(error, Signal):

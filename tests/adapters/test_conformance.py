@@ -179,7 +179,7 @@ def test_a_running_group_is_drained_by_its_stop(place: Place) -> None:
     place.wait_status(group, "stopped")
     place.wait(lambda: not place.processes(group), "all processes of the group have ended")
     assert place.site.workers("lost") == {}
-    assert place.adapter.list_groups() == ()
+    place.wait(lambda: place.adapter.list_groups() == (), "its place has noticed")
 
 
 def test_there_is_nothing_to_stop(place: Place) -> None:

@@ -152,6 +152,7 @@ def test_a_paused_queue_comes_first() -> None:
         assert next(iter(reasons)) == "queue_paused"
         assert words in reasons["queue_paused"]
         assert "fleet resume default" in reasons["queue_paused"]
+        assert "claimable" not in reasons
 
 
 def test_what_a_worker_prefers_not() -> None:

@@ -63,7 +63,9 @@ def test_a_group_that_was_given_up_says_so(site: Site) -> None:
     site.wait_until(lambda: site.ledger.value(given_up), "the group is given up")
     site.open_gate("open")
     for victim in group:
-        os.kill(victim, signal.SIGCONT)
+        # Who wakes first may have ended the others by now.
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGCONT)
     assert first.wait() == 1
     assert first.text.count("was taken for lost while nobody beat for it") == 1
     site.wait_finished([task])

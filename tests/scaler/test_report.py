@@ -1,8 +1,14 @@
 """What is printed of a plan, and what programs are told of it."""
 
+from dataclasses import replace
+
+from fleet.adapters import Outcome
+from fleet.domain.group import CommandKind
 from fleet.domain.plan import StartGroup
 from fleet.domain.reasons import Reason
-from fleet.scaler.report import orders, plan_document, preview_document
+from fleet.scaler import PassReport, Round
+from fleet.scaler.report import orders, plan_document, preview_document, summary
+from fleet.storage.interfaces import Applied
 from tests.storage.plans import plan, starting
 
 
@@ -26,3 +32,14 @@ def test_a_plan_s_document_has_all_of_it() -> None:
     document = plan_document(starting(2))
     assert [start["size"] for start in document["starts"]] == [2]
     assert (document["resizes"], document["cancels"], document["drains"]) == ((), (), ())
+
+
+def test_what_others_are_to_start_is_told() -> None:
+    """Workers that a pass orders from adapters that act for themselves are told with their adapters, and counted in
+    what there will be; what this pass has tried to start itself is told as before."""
+    what = replace(plan(starts=(StartGroup("box", 2), StartGroup("native:here", 1), StartGroup("box", 1))), supply=1)
+    report = PassReport("default", True, "here:1", rounds=[Round(what, Applied(1, (1, 2, 3), ("a", "b", "c"), ()))])
+    report.outcomes.append(Outcome(2, CommandKind.START_WORKER_GROUP, "b", 1, None))
+    line = summary(report)
+    assert line is not None
+    assert line.startswith("default: 1 -> 5 workers: started 1, ordered 3 from box (")

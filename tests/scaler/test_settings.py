@@ -190,6 +190,11 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
         ("[scaler]\nspare = true\n", "spare = True: give a number or a text"),
         ("[scaler]\nspare = 2026-01-01\n", "spare = "),
         ("[scaler\n", "fleet.toml: "),
+        ("[scaler]\nmax_workers = -3\n", "fleet.toml: max_workers -3: give"),
+        ("[scaler]\npolicy = 'vanila'\n", "fleet.toml: policy 'vanila' is unknown"),
+        ("[scaler]\npolicy = 'drain_time'\nmax_workrs = 3\n", "fleet.toml: .* did you mean max_workers"),
+        ("[scaler]\nmin_worker = 3\n", "fleet.toml: setting 'min_worker' is unknown: did you mean min_workers"),
+        ("[scaler]\nspare = 'many'\n", "fleet.toml: spare 'many'"),
         ("\xff", "fleet.toml: "),
     ],
 )

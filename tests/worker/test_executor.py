@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable
@@ -190,3 +191,18 @@ def test_the_executing_task_is_known_to_what_it_calls() -> None:
     assert run(executing.current).outcome == "7"
     assert run(later, is_async=True).outcome == "7"
     assert executing.current() is None
+
+
+@pytest.mark.parametrize("had_company", [True, False])
+def test_a_cancelled_coroutine_is_charged_if_it_never_had_company(had_company: bool) -> None:
+    """A coroutine that somebody cancelled is given back uncounted where others were executed in its process at any
+    time, even if the last of them has ended a moment before; alone all the time it has failed."""
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    task = claimed()
+    handler = Handler("t", cancelled, HandlerDefaults("t"), is_async=True)
+    context = Context(task, lambda: None, None, had_company=lambda: had_company)  # type: ignore[arg-type]
+    outcome = execute(handler, task, lambda: context).outcome
+    assert isinstance(outcome, Withdrawal if had_company else Failure)

@@ -77,7 +77,8 @@ def advise(situation: Situation) -> Advice:
     if number > situation.supply:
         left = staffing(_left(situation, [(load.flow + load.held_up, load.pile) for load in loads], slots))
         number = max(situation.supply, number_for(situation, left))
-    return Advice(number, Reason(_code(situation, number), _why(situation, full)), requires=full.requires)
+    why = _why(situation, number, loads, full)
+    return Advice(number, Reason(_code(situation, number), why), requires=full.requires)
 
 
 def _kept_busy(loads: Sequence[_Load], slots: Sequence[float]) -> float:
@@ -141,12 +142,16 @@ def _code(situation: Situation, number: int) -> str:
     return "scale_up" if number > situation.supply else "scale_down" if number < situation.supply else "within"
 
 
-def _why(situation: Situation, staffing: Staffing) -> str:
-    time = situation.settings[DRAIN_TIME]
-    text = f"drain_time: {situation.pending} waiting and {situation.running} running tasks"
-    if not staffing.total:
-        return f"{text}: nothing to do"
-    return f"{text} take {staffing.total} workers, for what waits to be done in {time:g} s"
+def _why(situation: Situation, number: int, loads: Sequence[_Load], staffing: Staffing) -> str:
+    tasks = f"{situation.pending} waiting and {situation.running} running tasks"
+    if any(load.flow for load in loads):
+        tasks += " and what arrives"
+    text = f"drain_time: {number} workers for {tasks}"
+    if situation.pending:
+        text += f", so that what waits is done in {situation.settings[DRAIN_TIME]:g} s"
+    if staffing.missing and number < situation.supply:
+        text += "; at the maximum, who is not needed goes first, for work that nobody here can do"
+    return text
 
 
 POLICY = Policy(

@@ -7,6 +7,7 @@ from typing import Any
 
 from fleet.domain import allocation, clamps
 from fleet.domain.policies import fixed, policy
+from fleet.domain.policies.columns import COLUMNS
 from fleet.domain.policies.setting import Setting
 from fleet.errors import UsageError
 
@@ -37,8 +38,8 @@ def read_given(name: str, given: Mapping[str, object], stored: Mapping[str, Any]
             # Every pass imports this module, and hardly one needs it.
             from difflib import get_close_matches
 
-            near = get_close_matches(key, known, 1)
-            hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(sorted(known))}"
+            near = get_close_matches(key, [*known, *COLUMNS], 1)
+            hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(sorted({*known, *COLUMNS}))}"
             raise UsageError(f"setting {key!r} is unknown to policy {name}{hint}")
     read = {key: known[key].value(value) for key, value in given.items()}
     in_force(name, {**(stored or {}), **read})

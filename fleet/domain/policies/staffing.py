@@ -160,8 +160,11 @@ def number_for(situation: Situation, least: Staffing, most: Staffing | None = No
     if not _can_start(situation, least.requires):
         return held(situation, supply)
     bound = situation.max_workers
-    if bound is not None and supply >= bound and least.used < supply:
-        return held(situation, least.used)
+    if bound is not None and supply >= bound:
+        # What was done lately keeps nobody from making room: only what is outstanding does.
+        needed = min(least.used, staffed(situation, one_each(situation)).used)
+        if needed < supply:
+            return held(situation, max(needed, bound - least.missing))
     return held(situation, supply + least.missing)
 
 

@@ -115,3 +115,26 @@ def test_a_pile_that_is_done_keeps_nobody() -> None:
     be one."""
     assert number(3, work(seconds=1.0, busy=600, arrivals=0)) == 0
     assert number(3, work(seconds=1.0, busy=600)) == 10
+
+
+def test_at_the_maximum_who_is_not_needed_makes_room() -> None:
+    """Where the maximum is reached and work waits that nobody here can do, as many go as are missing and not needed for
+    what is outstanding, whatever was done lately; where all are needed it waits for its turn."""
+    gpu, lately = work(1, seconds=1, requires=GPU), work(seconds=1.0, busy=6, arrivals=6, task="t")
+    full: dict[str, object] = {"max_workers": 1, "crews": (crew(1),), "adapters": (adapter("g", base=GPU),)}
+    advice = advised("drain_time", 1, gpu, lately, pace_window=60.0, **full)
+    assert advice.workers == 0
+    assert advice.reason.text.endswith("at the maximum, who is not needed goes first, for work that nobody here can do")
+    assert number(1, gpu, work(0, 1, seconds=60), **full) == 2
+    several = {**full, "max_workers": 5, "crews": (crew(5),)}
+    assert number(5, gpu, lately, **several) == 4
+
+
+def test_words_say_the_number_that_is_advised() -> None:
+    """The reason names the same number as the advice, what it is for, and arrivals only where there are any."""
+    advice = advised("drain_time", 0, work(1000, 2, seconds=0.1), pace_window=60.0)
+    assert advice.reason.text == (
+        f"drain_time: {advice.workers} workers for 1000 waiting and 2 running tasks, so that what waits is done in 10 s"
+    )
+    busy = advised("drain_time", 0, work(0, 2, seconds=1, busy=60, arrivals=60), pace_window=60.0)
+    assert busy.reason.text == "drain_time: 2 workers for 0 waiting and 2 running tasks and what arrives"

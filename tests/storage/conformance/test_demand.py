@@ -53,7 +53,7 @@ def test_open_tasks_are_counted_by_kind(store: Storage) -> None:
     enqueue_one(store)
     enqueue_one(store, task="u", queue="q", requires={"gpu": 1})
     enqueue_one(store, task="later", delay=60)
-    enqueue_one(store, task="child", depends_on=(1,))
+    enqueue_one(store, task="child", depends_on=(enqueue_one(store, task="parent", delay=60),))
     found = {(one.queue, one.task): (one.pending, one.running, dict(one.requires)) for one in look(store).work}
     assert found == {("default", "t"): (2, 1, {}), ("q", "u"): (1, 0, {"gpu": 1})}
 
