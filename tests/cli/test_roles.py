@@ -145,8 +145,12 @@ def test_a_worker_under_another_role_ends(urls: Mapping[Role, str], role: Role) 
     assert PASSWORD not in done.err
 
 
-@pytest.mark.parametrize("role", [Role.WORKER, Role.READER, Role.ENQUEUER])
-def test_a_scaler_under_another_role_ends(urls: Mapping[Role, str], role: Role) -> None:
-    """A scaler whose login may not write decisions ends with exit code 3 and one line, and starts nobody."""
+@pytest.mark.parametrize(
+    ("role", "table"),
+    [(Role.WORKER, "scheduler"), (Role.READER, "scheduler"), (Role.ENQUEUER, "scaling_decision")],
+)
+def test_a_scaler_under_another_role_ends(urls: Mapping[Role, str], role: Role, table: str) -> None:
+    """A scaler whose login may not write decisions, or not even read them, ends with exit code 3 and one line, and
+    starts nobody."""
     words = [sys.executable, "-m", "fleet.cli.scaler", "--target-workers=1"]
-    run_to_end(words, env={"FLEET_DB": urls[role], "PATH": "/usr/bin"}).refused(3, REFUSED, "scheduler")
+    run_to_end(words, env={"FLEET_DB": urls[role], "PATH": "/usr/bin"}).refused(3, REFUSED, table)
