@@ -133,7 +133,8 @@ def _own_template(options: dict[str, Any] | None) -> Template:
 
 
 def _change(given: Given, options: dict[str, Any] | None) -> SettingsChange:
-    change = change_of({**said_in_file(Path.cwd(), given.pool, _said(given)), **_said(given)})
+    said = _said(given)
+    change = change_of({**said_in_file(Path.cwd(), given.pool, said), **said})
     if options is not None:
         change = replace(change, template=_own_template(options))
     # Before the database is opened: a line that makes no sense creates none.

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from fleet.domain.cron import zone_of
+from fleet.domain.policies.setting import MOST_WORKERS
 from fleet.errors import UsageError
 
-MOST_WORKERS = 100_000
 MOST_RULES = 50
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

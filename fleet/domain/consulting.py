@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 
-from fleet.domain.bounds import MOST_WORKERS
 from fleet.domain.policies import Advice, Policy, Situation
+from fleet.domain.policies.setting import MOST_WORKERS
 from fleet.domain.reasons import Reason
 from fleet.errors import FleetError, UsageError
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
+from fleet.domain.policies.setting import MOST_WORKERS
 from fleet.errors import UsageError
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-MOST = 100_000
 MOST_SHARE = 1_000
 """Percent."""
 
-_FORM = f"give a whole number of workers from 0 to {MOST}, or a share of them such as 10%, up to {MOST_SHARE}%"
+_FORM = f"give a whole number of workers from 0 to {MOST_WORKERS}, or a share of them such as 10%, up to {MOST_SHARE}%"
 
 
 def read_spare(given: object) -> int | str:
@@ -26,7 +26,7 @@ def read_spare(given: object) -> int | str:
         number = _fraction("-1")
     if text.endswith("%") and 0 <= number <= MOST_SHARE:
         return f"{float(number):g}%"
-    if not text.endswith("%") and 0 <= number <= MOST and number.denominator == 1:
+    if not text.endswith("%") and 0 <= number <= MOST_WORKERS and number.denominator == 1:
         return int(number)
     raise UsageError(f"spare {given!r:.60}: {_FORM}")
 

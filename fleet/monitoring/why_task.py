@@ -178,11 +178,11 @@ def _able(task: TaskRecord, able: list[WorkerRecord], sight: Sight) -> Iterator[
     states = {worker.worker_id: sight.state(worker) for worker in able}
     avoided = [name for name in states if name == task.avoid_worker]
     claiming = [name for name, state in states.items() if state in CLAIMING_STATES and name not in avoided]
-    ready = [name for name in claiming if states[name] is WorkerState.READY]
-    # While the queue is paused none of them would.
     if sight.is_paused(task.queue):
-        pass
-    elif ready:
+        # None of them would.
+        claiming = []
+    ready = [name for name in claiming if states[name] is WorkerState.READY]
+    if ready:
         yield Reason("claimable", f"{_names(ready)} can take it: it is claimed in its turn, by priority and age")
         if task.prefers and not any(satisfies(one.capabilities, task.prefers) for one in able):
             text = f"it prefers {in_words(task.prefers)}: others leave it for {PREFERENCE_WAIT:g} s"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.domain.policies.setting import Kind, Setting
-
-MOST_WORKERS = 100_000
+from fleet.domain.policies.setting import MOST_WORKERS, Kind, Setting
 
 COLUMNS = {
     each.name: each

@@ -7,14 +7,13 @@ from typing import Any
 
 from fleet.domain.policies.advice import Advice
 from fleet.domain.policies.entry import Policy
-from fleet.domain.policies.setting import Kind, Setting
+from fleet.domain.policies.setting import MOST_WORKERS, Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.reasons import Reason
 from fleet.errors import UsageError
 
 NAME = "fixed"
 SETTING = "target_workers"
-MOST_WORKERS = 100_000
 SETTINGS = (Setting(SETTING, Kind.INTEGER, None, "how many workers there should be", 0, MOST_WORKERS, required=True),)
 
 

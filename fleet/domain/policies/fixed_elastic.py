@@ -8,7 +8,7 @@ from typing import Any
 from fleet.domain.policies import ratio, tiers
 from fleet.domain.policies.advice import Advice
 from fleet.domain.policies.entry import Policy
-from fleet.domain.policies.setting import Kind, Setting
+from fleet.domain.policies.setting import MOST_WORKERS, Kind, Setting
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.waterfall import advise_over
 from fleet.errors import UsageError
@@ -22,7 +22,7 @@ def _name(name: str, help: str) -> Setting:
 
 def _limit(name: str) -> Setting:
     text = f"how many workers the {name} adapter gets at most; none: as many as it takes"
-    return Setting(f"{name}_limit", Kind.INTEGER, None, text, 0, tiers.MOST)
+    return Setting(f"{name}_limit", Kind.INTEGER, None, text, 0, MOST_WORKERS)
 
 
 SETTINGS = (

@@ -10,6 +10,9 @@ from typing import Any
 from fleet.domain.durations import parse_duration
 from fleet.errors import UsageError
 
+MOST_WORKERS = 100_000
+"""What no pool can have more of: a larger number is a mistake."""
+
 UNSET = "none"
 """What sets a setting back to its default."""
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from fleet.domain.adapters import AdapterStatus
-from fleet.domain.bounds import MOST_WORKERS
 from fleet.domain.demand import Work
 from fleet.domain.lanes import capability_key, room_for, satisfies
 from fleet.domain.placement import AdapterState
+from fleet.domain.policies.setting import MOST_WORKERS
 from fleet.domain.policies.situation import Crew, Situation
 
 _DUST = 1e-9
@@ -162,7 +162,7 @@ def number_for(situation: Situation, least: Staffing, most: Staffing | None = No
     bound = situation.max_workers
     if bound is not None and supply >= bound:
         # What was done lately keeps nobody from making room: only what is outstanding does.
-        needed = min(least.used, staffed(situation, one_each(situation)).used)
+        needed = min(least.used, _needed_now(situation))
         if needed < supply:
             return held(situation, max(needed, bound - least.missing))
     return held(situation, supply + least.missing)
@@ -208,9 +208,14 @@ def one_more(situation: Situation) -> tuple[int, str]:
     text = "tasks wait that nobody here can do"
     if most is None or supply < most:
         return supply + 1, f"{text}: one worker more"
-    if staffed(situation, one_each(situation)).used < supply:
+    if _needed_now(situation) < supply:
         return held(situation, supply - 1), f"{text}: one worker less, to make room for one who can"
     return supply, f"{text}, and the maximum leaves no room"
+
+
+def _needed_now(situation: Situation) -> int:
+    """Return how many of the supply what is outstanding needs, at a place for each task."""
+    return staffed(situation, one_each(situation)).used
 
 
 def one_each(situation: Situation) -> list[float]:

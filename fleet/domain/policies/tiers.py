@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from fleet.domain.adapters import AdapterStatus
 from fleet.domain.placement import AdapterState
+from fleet.domain.policies.setting import MOST_WORKERS
 from fleet.domain.policies.situation import Situation
 from fleet.domain.policies.staffing import brings, whole
 from fleet.errors import UsageError
 
 Tier = tuple[str, int | None]
 """An adapter's id, and how many workers it gets at most; None for as many as it takes."""
-
-MOST = 100_000
 
 
 def poured(situation: Situation, number: int, tiers: Sequence[Tier], kept: Sequence[int]) -> dict[str, int]:
@@ -120,8 +119,8 @@ def _read_tier(part: object) -> list[str | int | None]:
 
 
 def _cap(part: object, cap: int | None) -> int | None:
-    if cap is not None and not 0 <= cap <= MOST:
-        raise UsageError(f"tier {part!r:.60}: give 0 to {MOST} workers")
+    if cap is not None and not 0 <= cap <= MOST_WORKERS:
+        raise UsageError(f"tier {part!r:.60}: give 0 to {MOST_WORKERS} workers")
     return cap
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.domain.bounds import MOST_WORKERS
 from fleet.domain.consulting import consulted
 from fleet.domain.policies import known_policies, policy
+from fleet.domain.policies.setting import MOST_WORKERS
 from tests.domain.policies.situations import adapter, crew, situation, work
 
 PILE = 20_000_000
