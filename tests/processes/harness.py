@@ -130,6 +130,10 @@ class Site:
         """Return scaler options with the usual worker options after `--`, where they name none."""
         return list(options) if "--" in options else [*options, "--", *WORKER_OPTIONS]
 
+    def what_may_run(self) -> list[str]:
+        """Return what a pass needs to be told that repeats what others have stored: on a server, what it may start."""
+        return self.template() if self.is_remote else []
+
     def terminal(self, *arguments: str, inherited: Sequence[int] = ()) -> Terminal:
         """Start `python ARGUMENTS` as the foreground job of a terminal."""
         terminal = Terminal([sys.executable, *arguments], self.environment(), ROOT, inherited)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
-from contextlib import closing
 
 from fleet.domain.lanes import PREFERENCE_WAIT
 from fleet.process import identify, is_moving
 from tests.processes.harness import Site
+from tests.processes.stranger import write_lock
 
 GPU = {"gpu": 1}
 SLEEPY = ("--idle-wait=300", "--heartbeat-interval=60", "--lease=300")
@@ -39,29 +38,23 @@ def wait_for_beats(site: Site) -> None:
 
 def workers_of(site: Site, capability: str) -> list[str]:
     """Return the ids of the active workers that offer exactly this, as JSON text."""
-    return [
-        worker
-        for (worker,) in site.ledger.rows(
-            "SELECT worker_id FROM worker_registry WHERE status = 'active' AND json(capabilities_json) = json(?)",
-            capability,
-        )
-    ]
+    offers = site.ledger.rows("SELECT worker_id, capabilities_json FROM worker_registry WHERE status = 'active'")
+    return [worker for worker, offer in offers if json.loads(offer) == json.loads(capability)]
 
 
 def stop(site: Site, *pids: int) -> None:
-    """Let processes stand still, none of them with the write lock: this one has it at that moment."""
-    with closing(sqlite3.connect(site.database, timeout=30, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
+    """Let processes stand still, none of them in a transaction that writes: nobody can write then."""
+    with write_lock(str(site.database)):
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         site.wait_until(lambda: not any(is_moving(identify(pid)) for pid in pids), "they stand still")
-        connection.execute("ROLLBACK")
 
 
 def waited(site: Site, task: int) -> float:
     """Return how many seconds a task was available before it began."""
-    sql = "SELECT (julianday(started_at) - julianday(coalesce(available_at, created_at))) * 86400 FROM work_queue"
-    return float(site.ledger.value(f"{sql} WHERE id = ?", task))
+    times = "SELECT started_at, coalesce(available_at, created_at) FROM work_queue"
+    [seconds] = site.ledger.seconds(f"{times} WHERE id = {task}")
+    return seconds
 
 
 def test_a_changed_setting_spreads_the_next_claims_evenly(site: Site) -> None:

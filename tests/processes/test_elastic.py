@@ -31,14 +31,14 @@ def by_a_loop(site: Site, policy: str, until: Callable[[], bool]) -> None:
 
 
 def by_cron(site: Site, policy: str, until: Callable[[], bool]) -> None:
-    """Run passes one after another, a process each, until something is so: only the first is told anything."""
+    """Run passes one after another, a process each, until something is so: only the first is told what to do."""
     passes: list[Running] = []
 
     def another_pass() -> bool:
         if not passes or passes[-1].ended():
             if passes:
                 assert passes[-1].wait() == 0, passes[-1].text
-            passes.append(site.scaler(*(options(site, policy) if not passes else [])))
+            passes.append(site.scaler(*(site.what_may_run() if passes else options(site, policy))))
         return until()
 
     site.wait_until(another_pass, "the pool has followed the work", 60)

@@ -68,7 +68,7 @@ def test_a_scaler_that_was_overtaken_writes_nothing(site: Site) -> None:
 
 def test_a_plan_that_many_apply_at_once_is_carried_out_once(site: Site) -> None:
     """One of them starts its workers; the others are refused, each with exit code 1 and one line (SC12)."""
-    plan = site.database.with_name("plan.json")
+    plan = site.directory / "plan.json"
     made = site.start("-m", SCALER, "plan", f"--db-path={site.database}", f"--out={plan}", *site.template(TARGET))
     assert made.wait() == 0, made.text
     line = [SCALER, "apply", str(plan), f"--db-path={site.database}"]
@@ -80,14 +80,14 @@ def test_a_plan_that_many_apply_at_once_is_carried_out_once(site: Site) -> None:
 
 def test_a_plan_whose_apply_was_killed_is_followed_by_the_next_pass(site: Site) -> None:
     """What was written is all of it: the next pass starts the workers that the plan ordered, once (SC12)."""
-    plan = site.database.with_name("plan.json")
+    plan = site.directory / "plan.json"
     made = site.start("-m", SCALER, "plan", f"--db-path={site.database}", f"--out={plan}", *site.template(TARGET))
     assert made.wait() == 0, made.text
     faults = {"FLEET_FAULTS": "scaler.applied=kill"}
     killed = site.start("-m", SCALER, "apply", str(plan), f"--db-path={site.database}", env=faults)
     assert killed.wait() == -signal.SIGKILL, killed.text
     assert site.ledger.rows("SELECT status, target_size FROM worker_group") == [("requested", 3)]
-    next_pass = site.scaler()
+    next_pass = site.scaler(*site.what_may_run())
     assert next_pass.wait() == 0, next_pass.text
     check_exactly(site, 3)
 

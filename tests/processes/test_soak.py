@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from tests.processes import procfs
 from tests.processes.counts import COUNTS
 from tests.processes.harness import Site
 from tests.processes.running import Running
+from tests.processes.stranger import write_lock
 from tests.processes.test_supervision import AT_ONCE
 
 OPTIONS = ("--tasks=tests.processes.soak_jobs", "--allow-shell", "--shell-env=TEST_EXECUTIONS")
@@ -273,7 +273,6 @@ def check_nothing_left(site: Site) -> None:
     assert kept <= {"fleet.db", "fleet.db-wal", "fleet.db-shm", "fleet.db-lock", "fleet-logs"}, kept
     inodes = {path.stat().st_ino for path in site.home.iterdir()}
     assert not inodes & procfs.locked_inodes()
-    connection = sqlite3.connect(site.database, timeout=0)
-    connection.execute("BEGIN IMMEDIATE")
-    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    connection.close()
+    with write_lock(str(site.database), patience=0):
+        pass
+    site.ledger.check_sound()
