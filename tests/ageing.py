@@ -1,9 +1,12 @@
 """Make rows older by writing older times, so that no test waits for a lease to end."""
 
+from datetime import UTC, datetime, timedelta
+
 from sqlalchemy import Table, text
 
 from fleet.storage.interfaces import Storage
 from fleet.storage.tables import metadata
+from fleet.storage.times import stamp
 from fleet.storage.types import UtcTime
 
 _OLDER = {
@@ -23,6 +26,11 @@ def age(store: Storage, seconds: float) -> None:
             assignments = _assignments(table, connection.dialect.name, seconds)
             if assignments and table.name != "work_minute":
                 connection.execute(text(f"UPDATE {table.name} SET {assignments}"))
+
+
+def ago(seconds: float) -> str:
+    """Return the time so long ago, as SQL has it on every database."""
+    return stamp(datetime.now(UTC) - timedelta(seconds=seconds))
 
 
 def age_statistics(store: Storage, minutes: int) -> None:

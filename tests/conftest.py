@@ -25,6 +25,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture
+def server_url(request: pytest.FixtureRequest) -> str | None:
+    """Give the URL of a database of its own on a server (`--fleet-database postgresql`); None for a file."""
+    if request.config.getoption("--fleet-database") == "sqlite":
+        return None
+    if (only := request.node.get_closest_marker("sqlite_only")) is not None:
+        pytest.skip(f"not on PostgreSQL: {only.args[0]}")
+    url: str = request.getfixturevalue("new_postgres_url")
+    return url
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """Give a PostgreSQL server that lives as long as the test session."""

@@ -8,9 +8,9 @@ from tests.processes.harness import Site
 
 
 @pytest.fixture(params=["native", "webhook"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, server_url: str | None) -> Iterator[Place]:
     """Give a place of each kind, with an empty database; whatever was started there ends with the test."""
-    site = Site(tmp_path)
+    site = Site(tmp_path, server_url)
     try:
         site.create()
         place = Place(request.param, site)

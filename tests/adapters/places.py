@@ -9,15 +9,16 @@ from pathlib import Path
 
 from fleet.adapters import Adapter, Limits, Outcome, note_ended, run_commands
 from fleet.adapters.kinds import Assignment, load_kind
+from fleet.adapters.native import NativeAdapter
 from fleet.cli.options import worker_arguments
-from fleet.config import DATABASE_VARIABLE, locate
+from fleet.config import DATABASE_VARIABLE, Location, locate
 from fleet.domain.group import GroupRecord, Template
 from fleet.process import variable_of
 from fleet.storage.interfaces import ProvenDead, Storage
 from fleet.wiring import open_storage
 from tests.adapters.ordering import requested
 from tests.processes.harness import HEARTBEAT, LEASE, ROOT, Site
-from tests.processes.running import Running
+from tests.processes.running import Running, wait_until
 from tests.storage import plans
 
 ADAPTER_ID = "the-place"
@@ -36,25 +37,30 @@ class Place:
     def __init__(self, kind: str, site: Site) -> None:
         self.kind = kind
         self.site = site
-        self.storage: Storage = open_storage(locate(str(site.database)))
+        self.storage: Storage = open_storage(self.location)
         self._url = start_service(site).text.strip() if kind == "webhook" else ""
         self._made: list[Adapter] = []
         self.adapter = self.anew()
+
+    @property
+    def location(self) -> Location:
+        """Where the fleet's database is."""
+        return locate(None, {DATABASE_VARIABLE: str(self.site.database)})
 
     def close(self) -> None:
         """End all that was started here."""
         self.storage.close()
         self.site.kill_all()
-        if self.kind == "native":
-            # Children of this very process: it must hear of their ends.
-            for adapter in self._made:
-                adapter.ended_groups()
+        for adapter in self._made:
+            # Its groups are children of this very process: it must hear of their ends.
+            if isinstance(adapter, NativeAdapter):
+                wait_until(lambda adapter=adapter: _is_childless(adapter), "all that were killed are reaped")
 
     def anew(self) -> Adapter:
         """Return an adapter that remembers nothing, as after a crash."""
         limits = Limits(max_worker_groups=MOST_GROUPS) if self.kind == "native" else Limits()
         environment = self.site.environment(PLACE_TOKEN=TOKEN)
-        assignment = Assignment(ADAPTER_ID, locate(str(self.site.database)), worker_arguments, environment, limits)
+        assignment = Assignment(ADAPTER_ID, self.location, worker_arguments, environment, limits)
         options = {"url": self._url, "token-env": "PLACE_TOKEN", "timeout": "10s"} if self._url else {}
         self._made.append(load_kind(self.kind).make(assignment, options))
         return self._made[-1]
@@ -91,6 +97,12 @@ class Place:
     def processes(self, group: GroupRecord) -> list[int]:
         """Return the pids of all living processes that carry the group's token."""
         return [pid for pid in self.site.processes() if variable_of(pid, "FLEET_LAUNCH_TOKEN") == group.launch_token]
+
+
+def _is_childless(adapter: NativeAdapter) -> bool:
+    # Who has just been killed may be neither alive nor a zombie yet.
+    adapter.ended_groups()
+    return not adapter._children
 
 
 def template(**options: object) -> Template:

@@ -21,11 +21,20 @@ APP = app_for()
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty directory, without the environment's database."""
+def folder(tmp_path: Path, server_url: str | None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty directory, whose `fleet.db` is the database; on a server with an empty one of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FLEET_DB", raising=False)
+    if server_url is None:
+        monkeypatch.delenv("FLEET_DB", raising=False)
+    else:
+        monkeypatch.setenv("FLEET_DB", server_url)
     return tmp_path
+
+
+def here() -> str:
+    """Return where the database is that commands use which are told of none: a file's path, or a server's URL."""
+    location = locate(None)
+    return str(location.path or location.url)
 
 
 @pytest.fixture
@@ -54,7 +63,7 @@ def process() -> Command:
 
 @pytest.fixture
 def database(folder: Path) -> Iterator[Storage]:
-    """An open, empty `fleet.db` in the working directory."""
-    storage = open_storage(locate("fleet.db"), create=True)
+    """An open, empty database: the one that commands use which are told of none."""
+    storage = open_storage(locate(None), create=True)
     yield storage
     storage.close()

@@ -75,6 +75,7 @@ def test_bad_settings_are_refused(
     assert database.rules.settings() == {"age": None, "retention": WEEK}
 
 
+@pytest.mark.sqlite_only("a server's database is made by `fleet init` alone")
 def test_settings_make_no_database(fleet: Command, folder: Path) -> None:
     """A missing database is refused with exit code 3, and stays missing (CR04)."""
     fleet("config", "get").refused(3, "does not exist")

@@ -16,8 +16,8 @@ from fleet.process import identify, is_dead
 from fleet.storage.interfaces import Holder, SettingsChange, Storage
 from fleet.storage.schema import REVISION
 from tests.cli.conftest import Command, Outcome
-from tests.cli.test_database import set_version
 from tests.cli.test_registry import target
+from tests.cli.test_schemas import set_version
 from tests.commands import run_to_end
 from tests.databases import opened
 from tests.processes.running import wait_until
@@ -26,6 +26,8 @@ from tests.storage.samples import execute, join
 
 KILLED = -9
 LINE = "sealed: its fleet was copied to "
+
+pytestmark = pytest.mark.sqlite_only("moves files, and to and from a server of its own")
 
 
 def dump(path: Path) -> list[str]:

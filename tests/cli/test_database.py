@@ -27,14 +27,7 @@ READERS = [
 ]
 ALL = [*READERS, ("enqueue", "fleet.noop"), ("init",)]
 
-
-def set_version(path: str, version: str, oldest_reader: str | None = None) -> None:
-    """Make a database say that it has another schema."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE fleet_schema_version SET version_num = ?", (version,))
-        if oldest_reader:
-            connection.execute("INSERT OR REPLACE INTO fleet_meta VALUES ('oldest_reader', ?)", (oldest_reader,))
-    connection.close()
+pytestmark = pytest.mark.sqlite_only("about files; test_postgresql.py is about servers")
 
 
 def test_init_makes_the_database_once(fleet: Command, folder: Path) -> None:
@@ -79,20 +72,6 @@ def test_file_that_is_no_database(fleet: Command, folder: Path, command: tuple[s
     before = path.read_bytes()
     fleet(*command, "--db-path", path).refused(3, f"{path}", "not a SQLite database")
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("command", [one for one in ALL if one[0] != "db"], ids=" ".join)
-def test_newer_schema(fleet: Command, database: Storage, command: tuple[str, ...]) -> None:
-    """A database of a newer release is refused with exit code 3 and what to do (MG04)."""
-    set_version("fleet.db", "0999", "0999")
-    fleet(*command).refused(3, "schema 0999", "newer", "upgrade sqlfleet")
-
-
-@pytest.mark.parametrize("command", [one for one in ALL if one[0] != "db"], ids=" ".join)
-def test_older_schema(fleet: Command, database: Storage, command: tuple[str, ...]) -> None:
-    """A database of an older release is refused with exit code 3 and the command that upgrades it (MG04)."""
-    set_version("fleet.db", "0000")
-    fleet(*command).refused(3, "schema 0000", "fleet db upgrade")
 
 
 def test_foreign_database_is_not_taken_over(fleet: Command, folder: Path) -> None:

@@ -18,6 +18,7 @@ def write_lines(path: Path, *values: object) -> Path:
     return path
 
 
+@pytest.mark.sqlite_only("a server's database is made by `fleet init` alone")
 def test_enqueue_makes_a_missing_database_and_names_it(fleet: Command, folder: Path) -> None:
     """A missing SQLite file is made, named on stderr by its absolute path, and holds the task."""
     done = fleet("enqueue", "fleet.echo", "--payload", '{"a": 1}')

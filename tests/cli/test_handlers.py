@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 from fleet.domain.task import HandlerDefaults
 from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command
@@ -62,6 +64,7 @@ def test_module_that_does_not_load(process: Command, database: Storage) -> None:
     assert database.queue.handlers() == ()
 
 
+@pytest.mark.sqlite_only("names a file")
 def test_database_is_named_before_or_after(process: Command, folder: Path, database: Storage) -> None:
     """`--db-path` may stand before `sync` or after it."""
     (folder / "jobs.py").write_text(dedent(JOBS))

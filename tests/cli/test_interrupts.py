@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,18 @@ from fleet.cli import enqueue
 from fleet.storage.interfaces import Storage
 from fleet.storage.queue.rules import SqlQueueRules
 from fleet.storage.queue.work_queue import SqlWorkQueue
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, here
 from tests.commands import SECONDS
 from tests.processes.running import wait_until
+from tests.processes.stranger import connected, write_lock
 
 TOLD = re.compile(r"(\d+) tasks were enqueued before this \(ids 1 to (\d+)\)")
 
 
-def enqueued(folder: Path) -> int:
+def enqueued() -> int:
     """Return how many tasks are committed; none where there are no tables yet."""
-    with closing(sqlite3.connect(f"file:{folder}/fleet.db?mode=ro", uri=True, timeout=30)) as connection:
-        return int(connection.execute("SELECT count(*) FROM work_queue").fetchone()[0])
+    with connected(here(), read_only=True) as stranger:
+        return int(stranger.rows("SELECT count(*) FROM work_queue")[0][0])
 
 
 def check_told(told: str, committed: int) -> None:
@@ -80,7 +80,7 @@ def test_an_interrupt_between_commit_and_note(
     interrupt_after(monkeypatch, SqlWorkQueue, "enqueue", 2)
     arguments = ("fleet.noop", "--count", "5000") if source == "count" else ("--from", jobs)
     done = fleet("enqueue", *arguments)
-    assert (done.code, done.out, enqueued(folder)) == (130, "", 2_000)
+    assert (done.code, done.out, enqueued()) == (130, "", 2_000)
     check_told(done.err, 2_000)
     assert ("go on with --count 3000" if source == "count" else "go on from line 2001") in done.err
 
@@ -142,20 +142,19 @@ def enqueuing(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 def test_an_interrupted_process_tells_what_is_committed(database: Storage, folder: Path, after: int) -> None:
     """A process that is interrupted once so many tasks are there tells exactly what is committed."""
     with enqueuing(folder, "fleet.noop", "--count", "1000000") as process:
-        wait_until(lambda: enqueued(folder) >= after, f"{after} tasks are enqueued")
+        wait_until(lambda: enqueued() >= after, f"{after} tasks are enqueued")
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    check_told(told, enqueued(folder))
+    check_told(told, enqueued())
 
 
 def test_a_wait_for_the_lock_is_interrupted(database: Storage, folder: Path) -> None:
     """^C ends an enqueuer that waits for another writer, with the chunks before that told."""
     with enqueuing(folder, "fleet.noop", "--count", "1000000") as process:
-        wait_until(lambda: enqueued(folder) > 0, "tasks are enqueued")
-        with closing(sqlite3.connect(folder / "fleet.db", timeout=30, isolation_level=None)) as writer:
-            writer.execute("BEGIN IMMEDIATE")
-            committed = enqueued(folder)
+        wait_until(lambda: enqueued() > 0, "tasks are enqueued")
+        with write_lock(here()):
+            committed = enqueued()
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=SECONDS)
     # It would have said that the database is busy.

@@ -9,6 +9,7 @@ import pytest
 from fleet.domain.task import NewTask
 from fleet.maintenance import pruning
 from fleet.storage.interfaces import Storage
+from tests.ageing import ago
 from tests.cli.conftest import Command
 from tests.storage.samples import claim, enqueue_one, execute, finish, join, running_task, success
 
@@ -20,12 +21,10 @@ def ended(storage: Storage, days: float = 0, waited: float = 0, **given: object)
     task_id = enqueue_one(storage, **given)
     execute(
         storage,
-        """UPDATE work_queue SET status = 'done',
-        finished_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', :ended),
-        created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', :created) WHERE id = :id""",
+        "UPDATE work_queue SET status = 'done', finished_at = :ended, created_at = :created WHERE id = :id",
         id=task_id,
-        ended=f"-{days * 86_400:.3f} seconds",
-        created=f"-{(days + waited) * 86_400:.3f} seconds",
+        ended=ago(days * 86_400),
+        created=ago((days + waited) * 86_400),
     )
     return task_id
 
@@ -93,6 +92,7 @@ def test_what_an_open_task_needs_stays(fleet: Command, database: Storage) -> Non
     assert left(database) == set()
 
 
+@pytest.mark.sqlite_only("the disk is the server's")
 def test_the_file_shrinks(fleet: Command, database: Storage, folder: Path) -> None:
     """Pages of pruned tasks are given back to the file system, all of them, large payloads included (DB09)."""
     database.queue.enqueue([NewTask("t", '{"x":"%s"}' % ("y" * 100_000))] * 60)
@@ -117,6 +117,7 @@ def test_an_age_must_be_said(fleet: Command, database: Storage) -> None:
     fleet("prune").refused(2, "--older-than")
 
 
+@pytest.mark.sqlite_only("a server's database is made by `fleet init` alone")
 def test_prune_makes_no_database(fleet: Command, folder: Path) -> None:
     """A missing database is refused with exit code 3, and stays missing (CR04)."""
     fleet("prune", "--older-than", "7d").refused(3, "does not exist")

@@ -14,8 +14,9 @@ from fleet.domain.execution import Finish
 from fleet.domain.limits import Limit
 from fleet.domain.task import NewTask, ParentPolicy, TaskStatus
 from fleet.storage.interfaces import Storage
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, here
 from tests.processes.running import wait_until
+from tests.processes.stranger import is_url
 from tests.storage.samples import claim_one, failure, finish, join
 
 
@@ -165,19 +166,19 @@ def test_wait_ends_at_control_c(database: Storage) -> None:
         # Whoever runs the tests in the background has had ^C ignored for all of its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        wait_until_open(process.pid, "fleet.db")
+        wait_until_open(process.pid, "socket:" if is_url(here()) else "fleet.db")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
 def wait_until_open(pid: int, name: str) -> None:
-    """Wait until a process has a file open."""
+    """Wait until a process has something open whose name begins like this."""
 
     def is_open() -> bool:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if descriptor.readlink().name == name:
+                if descriptor.readlink().name.startswith(name):
                     return True
         return False
 

@@ -17,6 +17,7 @@ from fleet.domain.task import HandlerDefaults, NewTask
 from fleet.domain.worker import Beat, WorkerRegistration
 from fleet.process import identify, is_dead
 from fleet.storage.interfaces import Holder, MinuteCount, SettingsChange, Storage
+from tests.ageing import ago
 from tests.cli.conftest import Command
 from tests.commands import run_to_end
 from tests.storage.samples import execute
@@ -73,7 +74,7 @@ def test_workers_show_what_they_use(fleet: Command, database: Storage) -> None:
     what somebody has broken in a row is left out."""
     register(database, "w")
     database.queue.enqueue([NewTask("count")])
-    lanes = tuple((lane.lane_id, 1, False) for lane in database.queue.lanes(0))
+    lanes = tuple((lane.lane_id, 1, 0) for lane in database.queue.lanes(0))
     assert database.queue.claim(Claimant("w", "w-1", 20), lanes, 1).tasks
     metrics = {"at": "2026-01-01T00:01:05.000Z", "task_since": "2026-01-01T00:00:00.000Z"}
     use = {"cpu_percent": 97.5, "rss_mb": 120.5}
@@ -141,7 +142,7 @@ def test_status_of_an_empty_fleet(fleet: Command, database: Storage) -> None:
     """Nothing to do and nobody there is healthy and exits 0 (MO03)."""
     done = fleet("status")
     assert done.code == 0
-    assert done.out.splitlines()[0].endswith("fleet.db: healthy")
+    assert done.out.splitlines()[0].endswith(": healthy")
 
 
 def test_status_with_a_backlog_and_nobody(fleet: Command, database: Storage) -> None:
@@ -188,12 +189,14 @@ def test_task_that_no_live_worker_offers(fleet: Command, database: Storage) -> N
 def test_status_tells_finished_tasks_by_statistics(fleet: Command, database: Storage) -> None:
     """What finished is told over ten minutes and a day from the minutes' counts, and named as about (MO02)."""
     database.control.add_minutes([MinuteCount("default", "count", done=3, failed=1, busy_seconds=1.0, max_seconds=0.5)])
-    execute(
-        database,
-        """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
-        VALUES (strftime('%Y-%m-%dT%H:%M:00.000Z', 'now', '-60 minutes'), 'default', 'count', 10, 0, 1, 1),
-        (strftime('%Y-%m-%dT%H:%M:00.000Z', 'now', '-25 hours'), 'default', 'count', 99, 0, 1, 1)""",
-    )
+    for minutes, done in ((60, 10), (25 * 60, 99)):
+        execute(
+            database,
+            """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
+            VALUES (:minute, 'default', 'count', :done, 0, 1, 1)""",
+            minute=f"{ago(60 * minutes)[:17]}00.000Z",
+            done=done,
+        )
     assert "finished about 3 done, 1 failed in 10 minutes, 13 done, 1 failed in 24 hours" in fleet("status").out
     document = fleet("status", "--json").document
     assert document["finished_10m"] == {"done": 3, "failed": 1}
@@ -225,7 +228,7 @@ def test_settings_that_somebody_broke_are_named(fleet: Command, database: Storag
     done = fleet("status")
     assert done.code == 1
     assert "problem: pool default: its setting target_workers is 'x'" in done.out
-    scaler = run_to_end([sys.executable, "-m", "fleet.cli.scaler", "--db-path", "fleet.db"])
+    scaler = run_to_end([sys.executable, "-m", "fleet.cli.scaler"])
     scaler.refused(2, "pool default: its setting target_workers is 'x'", "--target-workers")
 
 
@@ -237,7 +240,7 @@ def test_a_target_that_somebody_removed_is_named(fleet: Command, database: Stora
     problem = "pool default: its setting target_workers is missing: set it with fleet-scaler --target-workers N"
     done = fleet("status")
     assert (done.code, f"problem: {problem}" in done.out) == (1, True)
-    scaler = [sys.executable, "-m", "fleet.cli.scaler", "--db-path", "fleet.db"]
+    scaler = [sys.executable, "-m", "fleet.cli.scaler"]
     for arguments in ([], ["--dry-run"], ["--min-workers", "1"]):
         run_to_end([*scaler, *arguments]).refused(2, problem)
     [row] = execute(database, "SELECT min_workers, lease_holder_json FROM scheduler")
@@ -246,6 +249,7 @@ def test_a_target_that_somebody_removed_is_named(fleet: Command, database: Stora
     assert fleet("status").code == 0
 
 
+@pytest.mark.sqlite_only("writes what a server's columns cannot hold")
 def test_names_that_are_no_text_are_shown(fleet: Command, database: Storage) -> None:
     """A pool and a queue whose names somebody wrote as blobs spoil neither the status nor the lists."""
     target(database, 1)
@@ -266,8 +270,9 @@ def test_workers_whose_beats_wait_are_late_and_not_dead(fleet: Command, database
     register(database, "elsewhere", ProcessIdentity(host="elsewhere", boot_id="b", pid_namespace="n", pid=1))
     execute(
         database,
-        """UPDATE worker_registry SET last_heartbeat = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-30 seconds'),
-        lease_expires_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-10 seconds')""",
+        "UPDATE worker_registry SET last_heartbeat = :beat, lease_expires_at = :lease",
+        beat=ago(30),
+        lease=ago(10),
     )
     with database.transaction():
         workers = fleet("status", "--json").document["workers"]

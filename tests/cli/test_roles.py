@@ -67,6 +67,7 @@ def test_what_is_printed_is_what_is_applied(
     assert {"role": "fleet_reader", "table": "work_queue", "rights": ["SELECT"]} in listed["rights"]
 
 
+@pytest.mark.sqlite_only("about a file")
 def test_a_file_has_no_roles(fleet: Command) -> None:
     """For a SQLite file --apply says what protects it; a prefix that makes no names is refused."""
     fleet("init")

@@ -22,6 +22,7 @@ def stored(database: Storage, name: str = "s") -> Schedule:
     return record.schedule
 
 
+@pytest.mark.sqlite_only("a server's database is made by `fleet init` alone")
 def test_adding_makes_the_database_and_shows_the_next_ticks(fleet: Command, folder: Path) -> None:
     """`schedule add` makes a missing file, and prints the next three ticks in the zone and in UTC (SH08)."""
     added = fleet(*ADD, "--cron", "15 2 1 1 *", "--tz", "Australia/Lord_Howe", "--start", "2030-06-01T00:00:00Z")
@@ -193,6 +194,7 @@ def test_an_unreadable_schedule_can_be_shown(fleet: Command, database: Storage) 
     assert fleet("schedule", "remove", "s").code == 0
 
 
+@pytest.mark.sqlite_only("writes what a server's columns cannot hold")
 @pytest.mark.parametrize(
     ("damage", "words"),
     [("every_seconds = 'soon'", "not supported"), ("every_seconds = 9e999", "every inf s: give 1 s to ten years")],
@@ -208,6 +210,7 @@ def test_an_unreadable_interval_can_be_shown(fleet: Command, database: Storage, 
     fleet("schedule", "resume", "s").refused(2, "schedule s: ")
 
 
+@pytest.mark.sqlite_only("writes what a server's columns cannot hold")
 def test_an_unreadable_time_is_one_line(fleet: Command, database: Storage) -> None:
     """A time that somebody's SQL made unreadable is one line that names the schedule and what to do."""
     fleet(*ADD, "--every", "1h")
@@ -253,6 +256,7 @@ def test_unknown_schedules(fleet: Command, database: Storage, command: str) -> N
     fleet("schedule", command, "x").refused(1, "schedule x: there is none")
 
 
+@pytest.mark.sqlite_only("a server's database is made by `fleet init` alone")
 @pytest.mark.parametrize("command", [("list",), ("show", "s"), ("remove", "s"), ("pause", "s"), ("resume", "s")])
 def test_only_adding_makes_a_database(fleet: Command, folder: Path, command: tuple[str, ...]) -> None:
     """The other commands make no file."""

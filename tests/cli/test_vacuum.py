@@ -6,11 +6,14 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from fleet.storage.interfaces import Storage
 from tests.cli.conftest import Command
 from tests.storage.samples import join
 
 
+@pytest.mark.sqlite_only("a server's disk is larger than its tables")
 def test_vacuum_says_what_it_gained(fleet: Command, database: Storage, folder: Path) -> None:
     """`db vacuum` prints the sizes before and after, for people and as JSON."""
     done = fleet("db", "vacuum")
@@ -46,12 +49,14 @@ def test_an_old_file_is_told_what_to_do_once(fleet: Command) -> None:
     assert fleet("db", "vacuum", "--db-path", "old.db").out.count("\n") == 1
 
 
+@pytest.mark.sqlite_only("a server's database is made by `fleet init` alone")
 def test_vacuum_makes_no_database(fleet: Command, folder: Path) -> None:
     """A missing database is refused with exit code 3, and stays missing (CR04)."""
     fleet("db", "vacuum").refused(3, f"{folder}/fleet.db", "does not exist")
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.sqlite_only("a server's database of a test is made already")
 def test_of_many_that_make_a_database_one_says_so(process: Command) -> None:
     """Of several `init` at once one says that it made the database."""
     with ThreadPoolExecutor(4) as together:
