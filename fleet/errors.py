@@ -65,6 +65,10 @@ class DatabaseBusy(DatabaseError):
     """A write lock was not had within the allowed time."""
 
 
+LASTING = (DatabaseMissing, SchemaMismatch, DatabaseSealed, DatabaseForbidden)
+"""What trying again does not mend: somebody has to do something."""
+
+
 class NotCounted(DatabaseError):
     """Statistics could not be written, and so nothing was: what they were about can be written without them."""
 

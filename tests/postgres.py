@@ -20,12 +20,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, Self
+from typing import IO, Literal, LiteralString, Self
 from uuid import uuid4
 
 import psycopg
@@ -207,11 +207,12 @@ class PostgresServer:
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
         self._databases.remove(name)
 
-    def restart(self, mode: StopMode) -> None:
+    def restart(self, mode: StopMode, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Stop the server and start it again on the same port with the same data.
 
         Args:
             mode: "fast" is an orderly shutdown; "immediate" is a crash, after which the server recovers.
+            meanwhile: called while there is no server.
 
         Raises:
             PostgresError: the server belongs to someone else, or does not come back.
@@ -219,6 +220,7 @@ class PostgresServer:
         if self._cluster is None:
             raise PostgresError(f"the server named by {_URL_VARIABLE} is not ours to restart")
         self._cluster.shut_down(mode)
+        meanwhile()
         self._cluster.launch()
 
     def stop(self) -> None:
@@ -233,6 +235,10 @@ class PostgresServer:
     def _drop_databases(self) -> None:
         for name in tuple(self._databases):
             self.drop_database(self.url(name))
+
+    def administer(self, statement: LiteralString) -> None:
+        """Run a statement outside a transaction, as the server's superuser."""
+        self._execute(sql.SQL(statement).format())
 
     def _execute(self, statement: sql.Composed) -> None:
         address = self._address.set(drivername="postgresql").render_as_string(hide_password=False)

@@ -40,6 +40,7 @@ class Pulse:
         self._interval = interval
         self._clock = clock
         self._info: AdapterInfo | None = None
+        self._is_told = False
         self._got_on_at = clock.boottime()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beats, name="fleet-pulse", daemon=True)
@@ -69,6 +70,10 @@ class Pulse:
             if self._storage.adapters.beat(self._tenure, info.limits, info.problem) is None:
                 self.is_replaced = True
                 self._over.set()
-        # Whatever it is, it may pass; where it does not the adapter's own reads fail as well, and end it.
+        # Whatever it is, it may pass; where it cannot the adapter's own reads fail as well, and end it.
         except Exception as error:
-            _log.error("no heartbeat: %s: %s", type(error).__name__, error)
+            if not self._is_told:
+                _log.error("no heartbeat: %s: %s", type(error).__name__, error)
+            self._is_told = True
+        else:
+            self._is_told = False

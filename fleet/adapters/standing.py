@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from fleet.adapters.reconciling import Sizes, end_leftovers
 from fleet.adapters.runner import TemplateOf, note_ended, run_commands
 from fleet.clock import Clock, SystemClock
 from fleet.domain.adapters import NewAdapter, Tenure, is_alive
-from fleet.errors import ConflictError, DatabaseError
+from fleet.errors import LASTING, ConflictError, DatabaseError
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import ProvenDead, Storage, Watch
 
@@ -31,6 +32,10 @@ SOONEST_LOOK = 0.1
 BETWEEN_REVIEWS = 60.0
 """Seconds between two comparisons of what stands at the place with what the rows say."""
 
+LONGEST_PAUSE = 10.0
+"""Seconds between two tries at most while the database does not answer."""
+
+_UNREACHED = "the database does not answer"
 _UNKNOWN = "what stands at the place is not known"
 
 _log = logging.getLogger("fleet.adapter")
@@ -89,6 +94,7 @@ class StandingAdapter:
         self._sizes = Sizes(storage, adapter)
         self._look_at = self._review_at = 0.0
         self._troubles: dict[str, str] = {}
+        self._failed_looks = 0
 
     def run(self) -> int:
         """Stand for the id until told to go, or replaced; return how many commands were tried."""
@@ -99,17 +105,39 @@ class StandingAdapter:
             with Pulse(self._storage, tenure, self._terms.heartbeat, self._clock) as pulse:
                 while True:
                     self._check_there(watch)
-                    done += self._act(tenure, pulse)
+                    done += self._try_to_act(tenure, pulse)
                     if self._terms.once or not self._goes_on(pulse):
                         break
                     # In a busy fleet somebody commits all the time.
                     self._wait(SOONEST_LOOK, None)
-                    self._wait(min(BETWEEN_LOOKS, watch.poll_interval()), watch.fileno())
+                    self._wait(self._pause(watch), watch.fileno())
                     watch.changed()
         finally:
             watch.close()
         self._go(tenure, pulse)
         return done
+
+    def _try_to_act(self, tenure: Tenure, pulse: Pulse) -> int:
+        """Act; while the database does not answer, which may pass, do nothing. Each write names the tenure's epoch."""
+        try:
+            done = self._act(tenure, pulse)
+        except DatabaseError as error:
+            if self._terms.once or isinstance(error, LASTING):
+                raise
+            if not self._failed_looks:
+                # Later ones may say it in other words.
+                self._tell_trouble(_UNREACHED, str(error))
+            self._failed_looks += 1
+            return 0
+        self._failed_looks = 0
+        self._tell_trouble(_UNREACHED, None)
+        return done
+
+    def _pause(self, watch: Watch) -> float:
+        """Return seconds to the next look: ever more while looks fail, and not the same for all who wait."""
+        if not self._failed_looks:
+            return min(BETWEEN_LOOKS, watch.poll_interval())
+        return min(LONGEST_PAUSE, BETWEEN_LOOKS * 2.0 ** min(self._failed_looks, 10)) * random.uniform(0.5, 1.0)
 
     def _check_there(self, watch: Watch) -> None:
         if watch.replaced():
