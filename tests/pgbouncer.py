@@ -53,13 +53,14 @@ class Bouncer:
         return through.render_as_string(hide_password=False)
 
     def ask(self, command: str) -> list[dict[str, Any]]:
-        """Return the rows of a command of its own console, such as SHOW POOLS."""
+        """Return the rows of a command of its own console, such as SHOW POOLS; PAUSE has none."""
         with psycopg.connect(
             host="127.0.0.1", port=self.port, user=self.user, dbname="pgbouncer", autocommit=True
         ) as console:
             # Its console does not speak the extended protocol.
             cursor = psycopg.ClientCursor(console, row_factory=psycopg.rows.dict_row)
-            return cursor.execute(command.encode()).fetchall()
+            cursor.execute(command.encode())
+            return cursor.fetchall() if cursor.description else []
 
 
 def is_installed() -> str | None:
