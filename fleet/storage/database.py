@@ -47,13 +47,13 @@ class Dialect(Protocol):
     def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> Any:
         """Return a context manager: this process's turn to write; where it hurries, others let it past."""
 
-    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
-        """Open a transaction that may write."""
+    def begin_write(self, connection: Connection | Wire, durable: bool, lent: bool = False) -> None:
+        """Open a transaction that may write; one that is lent holds a caller's statements, or a migration's."""
 
     def press(self, connection: Connection | Wire, durable: bool) -> None:
         """Choose how hard the commit is pressed to disk, where that is chosen before the transaction begins."""
 
-    def begin_read(self, connection: Connection | Wire) -> None:
+    def begin_read(self, connection: Wire) -> None:
         """Open a transaction that reads one snapshot."""
 
     def now(self, runner: Runner, clock: Clock) -> datetime:
@@ -162,7 +162,7 @@ class Database:
         """
         self._check_not_inside_own()
         with self._connected() if alembic else self._wired() as connection:
-            return self._in_turn(connection, lambda: self._once(connection, work, durable), durable)
+            return self._in_turn(connection, lambda: self._once(connection, work, durable, alembic), durable)
 
     def _in_turn(self, connection: Connection | Wire, attempt: Callable[[], T], hurries: bool = False) -> T:
         """Do something in this process's turn to write, again and again while the database is busy."""
@@ -204,11 +204,11 @@ class Database:
 
             return self._in_turn(wire, attempt, True)
 
-    def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
+    def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool, lent: bool) -> T:
         # Before, not after: between the lock and the next line of Python another thread may hold the interpreter.
         self._on_write(True)
         try:
-            self._ways.begin_write(connection, durable)
+            self._ways.begin_write(connection, durable, lent)
             result = work(Transaction(connection, self._ways, self._clock))
             connection.commit()
             return result
@@ -272,7 +272,7 @@ class Database:
         with self._connected() as connection, self._ways.writing(self._on_wait, True):
             while True:
                 try:
-                    self._ways.begin_write(connection, True)
+                    self._ways.begin_write(connection, True, lent=True)
                     break
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)

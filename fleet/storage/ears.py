@@ -9,18 +9,27 @@ CHANNELS = ("fleet_tasks", "fleet_orders")
 
 
 class Ears:
-    """What the process's connection has heard. One thread uses the connection, and asks."""
+    """What the process's connection has heard. One thread uses the connection, and asks.
+
+    Attributes:
+        is_deaf: whether nothing can be heard, since a pool of connections does not pass it on.
+    """
 
     def __init__(self) -> None:
         self._connection: Any = None
         self._heard = False
+        self.is_deaf = False
 
     def attach(self, connection: Any) -> None:
         """Listen on a new connection of the driver: whatever came before it may have been missed."""
         connection.add_notify_handler(self._hear)
         for channel in CHANNELS:
             connection.execute(f"LISTEN {channel}")
-        self._connection, self._heard = connection, True
+        self._connection, self._heard, self.is_deaf = connection, True, False
+
+    def be_deaf(self) -> None:
+        """Take note that a new connection cannot listen."""
+        self._connection, self._heard, self.is_deaf = None, True, True
 
     def _hear(self, _notification: Any) -> None:
         self._heard = True

@@ -22,6 +22,9 @@ SETTLING = 2.0
 POLL_SETTLING, POLL = 0.1, 5.0
 """Seconds between two looks that nobody asked for."""
 
+POLL_DEAF = 0.5
+"""Seconds between two looks where nothing can be told."""
+
 _LISTEN = Statement("UPDATE worker_group SET listens_until = :until WHERE group_id = :group_id")
 
 
@@ -46,7 +49,7 @@ class ListeningWatch:
     def attend(self) -> None:
         """See to it that tasks are told of: called before the queue is looked at on behalf of somebody who is idle."""
         now = boottime()
-        if now < self._renew_at:
+        if now < self._renew_at or self._ears.is_deaf:
             return
         self._database.write(self._listen)
         self._renew_at = now + LISTENS_FOR / 2
@@ -72,7 +75,18 @@ class ListeningWatch:
 
     def poll_interval(self) -> float:
         """Return seconds between two looks that nobody asked for."""
+        if self._ears.is_deaf:
+            return POLL_DEAF
         return POLL_SETTLING if boottime() < self._settled_at else POLL
+
+    def obstacle(self) -> str | None:
+        """Return what keeps it from being told, for people."""
+        if not self._ears.is_deaf:
+            return None
+        return (
+            f"{self._database.shown}: a pool of connections (such as PgBouncer in transaction mode) passes no "
+            f"notifications on: the queue is looked at every {POLL_DEAF} s instead"
+        )
 
     def replaced(self) -> bool:
         """Return False: a server's database has no path."""

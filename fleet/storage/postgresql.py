@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -13,11 +14,12 @@ from sqlalchemy.exc import NoSuchModuleError
 from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
-from fleet.storage import seal
+from fleet.storage import echo, seal, session
 from fleet.storage.access import forbidden
 from fleet.storage.connections import Source
 from fleet.storage.database import original
 from fleet.storage.ears import Ears
+from fleet.storage.session import OPENINGS, Openings
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire
 
@@ -26,12 +28,6 @@ _UNIQUE_VIOLATION = "23505"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _RUN_AGAIN = {"40001", "40P01", "55P03"}
 """serialization_failure, deadlock_detected, lock_not_available."""
-
-LOCK_TIMEOUT_MS = 1_000
-"""Who waits longer for a row comes back to Python, where waiting is bounded and seen, and leaves no session behind."""
-
-DURABLE_LOCK_TIMEOUT_MS = 10_000
-"""For transactions that may hold a caller's own statements, which cannot be run again for them."""
 
 
 class PostgresqlWays:
@@ -51,6 +47,7 @@ class PostgresqlWays:
         self._url = url
         self._read_only = read_only
         self._ears: Ears | None = None
+        self._connect: Callable[[], Any]
         self.shown = masked(url)
 
     def engine(self) -> Engine:
@@ -59,6 +56,7 @@ class PostgresqlWays:
             engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args={"connect_timeout": 10})
         except (NoSuchModuleError, ModuleNotFoundError):
             raise DatabaseError(f"{self.shown}: PostgreSQL needs psycopg: pip install 'sqlfleet[postgres]'") from None
+        event.listen(engine, "do_connect", self._learn_the_way)
         event.listen(engine, "connect", self._prepare)
         return engine
 
@@ -68,9 +66,19 @@ class PostgresqlWays:
             self._ears = Ears()
         return self._ears
 
-    def _prepare(self, connection: Any, _: Any) -> None:
-        _prepare(connection)
-        if self._ears is not None:
+    def _learn_the_way(self, dialect: Any, _: Any, arguments: Any, options: Any) -> None:
+        self._connect = partial(dialect.connect, *arguments, **options)
+
+    def _prepare(self, connection: Any, record: Any) -> None:
+        from psycopg.types.json import set_json_loads
+
+        set_json_loads(_text, connection)
+        openings = record.info[OPENINGS] = session.prepare(connection)
+        if self._ears is None:
+            return
+        if openings.pooled and not echo.hears(connection, self._connect):
+            self._ears.be_deaf()
+        else:
             self._ears.attach(connection)
             connection.commit()
 
@@ -78,23 +86,26 @@ class PostgresqlWays:
         """Return nothing to wait for: rows are locked one by one."""
         return nullcontext()
 
-    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
+    def begin_write(self, connection: Connection | Wire, durable: bool, lent: bool = False) -> None:
         """Open a transaction; one that may be repeated need not wait for the disk."""
         if self._read_only:
             raise DatabaseError(f"{self.shown} was opened read-only")
+        openings: Openings = connection.info[OPENINGS]
+        said = openings.lent if lent else openings.durable if durable else openings.own
+        if isinstance(connection, Wire):
+            connection.begin(said)
+            return
         # Statements run on the driver's cursor, which SQLAlchemy does not see: without this it would not commit them.
         connection.begin()
-        if durable:
-            connection.exec_driver_sql(
-                f"SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}"
-            )
+        if said:
+            connection.exec_driver_sql(said)
 
     def press(self, connection: Connection | Wire, durable: bool) -> None:
         """Nothing is chosen before a transaction begins."""
 
-    def begin_read(self, connection: Connection | Wire) -> None:
+    def begin_read(self, connection: Wire) -> None:
         """Open a transaction in which every statement sees the same snapshot."""
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        connection.begin(connection.info[OPENINGS].read)
 
     def now(self, runner: Runner, clock: Clock) -> datetime:
         """Return the server's time: hosts need not agree about theirs."""
@@ -129,13 +140,5 @@ class PostgresqlWays:
         """Nothing is shared besides the engine."""
 
 
-def _prepare(connection: Any) -> None:
-    from psycopg.types.json import set_json_loads
-
-    set_json_loads(lambda data: data if isinstance(data, str) else bytes(data).decode(), connection)
-    with connection.cursor() as cursor:
-        cursor.execute("SET TIME ZONE 'UTC'")
-        cursor.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
-        # Once for all: said in each transaction, it took a turn to the server and back.
-        cursor.execute("SET synchronous_commit = off")
-    connection.commit()
+def _text(data: str | bytes) -> str:
+    return data if isinstance(data, str) else bytes(data).decode()

@@ -28,6 +28,9 @@ _SIZE = Statement(
     FROM unnest(CAST(:tables AS text[])) AS name"""
 )
 
+UNTIMED = Statement("SELECT 1", "SET statement_timeout TO DEFAULT")
+"""Said before what may take long: the server's own limit, if it has one, counts."""
+
 LARGE_LOG = 64 * 1024 * 1024
 """Bytes of the write-ahead log above which maintenance empties it: SQLite reuses it, and never shortens it."""
 
@@ -143,7 +146,7 @@ def vacuum_tables(database: Database, *, full: bool, force: bool) -> Gain:
         return int(transaction.value(_SIZE, tables=tables))
 
     before = database.read(size)
-    database.outside(Statement(f"VACUUM ({'FULL, ' if full else ''}ANALYZE) {', '.join(tables)}"))
+    database.outside(UNTIMED, Statement(f"VACUUM ({'FULL, ' if full else ''}ANALYZE) {', '.join(tables)}"))
     return Gain(before, database.read(size))
 
 

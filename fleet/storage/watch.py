@@ -68,6 +68,9 @@ class SqliteWatch:
         # A durable commit shows only after its sync, which a busy disk may hold up: the longer, the more rarely asked.
         return min(max(_SOONEST, silence / 4), _LATEST) if silence < 2.0 else 5.0
 
+    def obstacle(self) -> None:
+        """Nothing keeps it from noticing."""
+
     def replaced(self) -> bool:
         """Return whether another file stands at the path."""
         return _identity(self._path) != self._identity
@@ -106,6 +109,9 @@ class PollingWatch:
     def poll_interval(self) -> float:
         """Return seconds between two looks."""
         return 0.1
+
+    def obstacle(self) -> None:
+        """Nothing keeps it from looking."""
 
     def replaced(self) -> bool:
         """Return False: a server's database has no path."""

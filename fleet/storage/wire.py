@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fleet.storage.connections import Source
+from fleet.storage.session import OPENINGS, Openings
 
 
 class Wire:
@@ -27,7 +28,7 @@ class Wire:
         is_broken: whether it was found to be of no use any more.
     """
 
-    __slots__ = ("_driver", "closed", "connection", "dialect", "info", "is_broken")
+    __slots__ = ("_driver", "_openings", "closed", "connection", "dialect", "info", "is_broken")
 
     def __init__(self, source: Source) -> None:
         self.connection: Any = source.raw_connection()
@@ -35,13 +36,32 @@ class Wire:
         self.dialect = source.dialect
         self.info: dict[Any, Any] = self.connection.info
         self.closed = self.is_broken = False
+        self._openings: Openings | None = self.info.get(OPENINGS)
+        if self._is_pooled:
+            # Transactions begin with a text of ours, in one turn to the server.
+            self._driver.autocommit = True
+
+    @property
+    def _is_pooled(self) -> bool:
+        return self._openings is not None and self._openings.pooled
 
     def exec_driver_sql(self, sql: str) -> None:
         """Run a statement that returns nothing."""
         self._driver.execute(sql).close()
 
-    def begin(self) -> None:
-        """Nothing is to be said: the driver begins with the first statement, or is told by one."""
+    def begin(self, said: str | None = None) -> None:
+        """Begin: where the driver does so with the first statement, or is told by one, nothing may be to be said.
+
+        Args:
+            said: what is said to the server at the beginning; None for what is said where nothing special is wanted.
+        """
+        if self._openings is None:
+            return
+        said = self._openings.own if said is None else said
+        if self._openings.pooled:
+            self.exec_driver_sql(f"BEGIN; {said}")
+        elif said:
+            self.exec_driver_sql(said)
 
     def commit(self) -> None:
         """Commit."""
@@ -73,6 +93,11 @@ class Wire:
     def close(self) -> None:
         """Give the connection back to the pool."""
         self.closed = True
+        if self._is_pooled and not self.is_broken:
+            try:
+                self._driver.autocommit = False
+            except Exception:
+                self.invalidate()
         self.connection.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from fleet.clock import boottime
@@ -11,6 +12,8 @@ from fleet.storage.interfaces import Storage, Watch
 from fleet.worker.board import Board
 from fleet.worker.lanes import LearnedLanes
 from fleet.worker.protocol import Channels
+
+_log = logging.getLogger("fleet.keeper")
 
 BETWEEN_LOOKS = 0.001
 WHILE_BUSY = 1.0
@@ -55,6 +58,7 @@ class Waker:
         self._due_at: float | None = None
         self._changed = False
         self._asked_at = float("-inf")
+        self._obstacle: str | None = None
         self.saw_change = False
 
     def descriptor(self) -> int | None:
@@ -95,7 +99,7 @@ class Waker:
             self._watching = self._changed = False
             return self._advance_while_busy()
         self._watching = True
-        self._watch.attend()
+        self._attend()
         now = boottime()
         if now - self._looked_at < BETWEEN_LOOKS:
             return BETWEEN_LOOKS
@@ -109,6 +113,13 @@ class Waker:
             self._look(idle)
         wait = min(self._until_due(), max(BETWEEN_LOOKS, self._look_at - boottime()))
         return min(wait, WHILE_BUSY) if self._lanes.has_preferring else wait
+
+    def _attend(self) -> None:
+        self._watch.attend()
+        obstacle, before = self._watch.obstacle(), self._obstacle
+        self._obstacle = obstacle
+        if obstacle is not None and obstacle != before:
+            _log.warning(obstacle)
 
     def _look(self, idle: list[int]) -> None:
         # Who can be woken is, before anything else is asked.

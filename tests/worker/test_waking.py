@@ -38,7 +38,11 @@ class World:
         queue = SimpleNamespace(claimable=self._claimable, next_due_in=lambda: self.due_in, advance=self._advance)
         store: Any = SimpleNamespace(queue=queue, schedules=SimpleNamespace(tick=lambda: 0))
         self.watch: Any = SimpleNamespace(
-            attend=lambda: None, fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 5.0
+            attend=lambda: None,
+            fileno=lambda: 5,
+            changed=self._changed,
+            poll_interval=lambda: 5.0,
+            obstacle=lambda: None,
         )
         self.asked = 0
         lanes: Any = SimpleNamespace(learn=lambda queue: None, to_claim=lambda: ((1, 0, 0),), has_preferring=False)

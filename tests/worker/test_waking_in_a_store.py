@@ -37,7 +37,11 @@ class Group:
         for slot in self.board.slots:
             slot.idle = 1
         watch: Any = SimpleNamespace(
-            attend=lambda: None, fileno=lambda: 5, changed=self._changed, poll_interval=lambda: 300.0
+            attend=lambda: None,
+            fileno=lambda: 5,
+            changed=self._changed,
+            poll_interval=lambda: 300.0,
+            obstacle=lambda: None,
         )
         channels: Any = SimpleNamespace(wake=self.woken.append)
         lanes = LearnedLanes(Offer("w", frozenset({"t"}), (), offered), weighted=False)

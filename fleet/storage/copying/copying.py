@@ -32,6 +32,7 @@ from fleet.storage.sql import Statement
 from fleet.storage.sqlite import check_file, create_file
 from fleet.storage.store import SqlStorage
 from fleet.storage.tables import metadata
+from fleet.storage.upkeep import UNTIMED
 
 _UUID = Statement("SELECT value FROM fleet_meta WHERE name = 'database_uuid'")
 
@@ -203,4 +204,4 @@ def _opened(location: Location, *, create: bool = False, checked: bool = True) -
 
 def _settle(database: Database) -> None:
     """Have the planner know the new rows."""
-    database.outside(Statement("SELECT 1", f"ANALYZE {', '.join(sorted(metadata.tables))}"))
+    database.outside(UNTIMED, Statement("SELECT 1", f"ANALYZE {', '.join(sorted(metadata.tables))}"))

@@ -114,7 +114,9 @@ def _field(column: Column[Any]) -> Field:
     name, kind = column.name, column.type
     if isinstance(kind, UtcTime):
         # An infinite time, which Fleet never writes, has no such text: it is left for the target to refuse.
-        text = f"""coalesce(to_char({name}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), CAST({name} AS text))"""
+        text = (
+            f"""coalesce(to_char({name} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), CAST({name} AS text))"""
+        )
         return Field(name, text, _text)
     if isinstance(kind, JsonText):
         return Field(name, f"CAST({name} AS text)", _text)

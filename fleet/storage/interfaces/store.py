@@ -32,6 +32,9 @@ class Watch(Protocol):
     def poll_interval(self) -> float:
         """Return seconds between two looks where no descriptor helps."""
 
+    def obstacle(self) -> str | None:
+        """Return what keeps it from being told of anything, in words for people; None where nothing does."""
+
     def replaced(self) -> bool:
         """Return whether the database behind the path is another one than was opened."""
 
