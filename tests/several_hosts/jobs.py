@@ -30,7 +30,7 @@ def tend(ctx: Context, gate: str) -> dict[str, Any]:
         while not Path(os.environ["TEST_GATES"], gate).exists():
             signs.write(f"{time.monotonic():.6f}\n")
             time.sleep(EACH)
-        signs.write(f"{time.monotonic():.6f}\n")
+        signs.write(f"{time.monotonic():.6f}\nover\n")
     return {**found, "host": socket.gethostname(), "clock": datetime.now(UTC).isoformat()}
 
 

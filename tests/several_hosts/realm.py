@@ -110,14 +110,21 @@ class Realm(Site):
             # The last word may be one that is just being written.
             words = path.read_text().split() if path.exists() else []
             if len(words) > 2:
-                host, *times = words
-                found.append(Stretch(line.task, line.token, host, float(times[0]), float(times[-2])))
+                found.append(Stretch(line.task, line.token, words[0], float(words[1]), float(words[-2])))
         return sorted(found, key=lambda stretch: stretch.first)
 
     def all_on(self, host: Host, tasks: Collection[int]) -> bool:
         """Return whether the latest execution of each of the tasks is on a host."""
         latest = {stretch.task: stretch.host for stretch in self.stretches()}
         return {latest.get(task) for task in tasks} == {host.name}
+
+    def is_over_on(self, host: Host, tasks: Collection[int]) -> bool:
+        """Return whether the latest execution of each of the tasks is on a host, and has come to its end."""
+        return self.all_on(host, tasks) and all(self._is_over(task) for task in tasks)
+
+    def _is_over(self, task: int) -> bool:
+        run = self.ledger.executions(task)[-1].run
+        return (self.directory / "signs" / run).read_text().endswith("over\n")
 
     def workers_on(self, host: Host, status: str = "active") -> dict[str, str]:
         """Return the incarnations of the workers with this status that say that they are on a host, by id."""
