@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import NoSuchModuleError
 
 from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
-from fleet.storage import seal
+from fleet.storage import seal, silence
 from fleet.storage.access import forbidden
 from fleet.storage.connections import Source
 from fleet.storage.database import original
@@ -32,25 +32,6 @@ LOCK_TIMEOUT_MS = 1_000
 
 DURABLE_LOCK_TIMEOUT_MS = 10_000
 """For transactions that may hold a caller's own statements, which cannot be run again for them."""
-
-CONNECT_TIMEOUT = 10
-"""Seconds for a connection to come about."""
-
-KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
-TCP_USER_TIMEOUT_MS = 10_000
-"""Each end of a connection asks the other for a sign of life after 5 s without one, and gives it up after 11 s.
-
-A host that is cut off says nothing: without these its processes would wait a quarter of an hour for a reply, and the
-server would keep the locks of its open transactions for two hours. Shorter than the usual lease (20 s): when its tasks
-move, what it had locked is free.
-"""
-
-_SERVERS_TERMS = "; ".join(
-    [
-        *(f"SET tcp_{name} = {value}" for name, value in KEEPALIVES.items()),
-        f"SET tcp_user_timeout = {TCP_USER_TIMEOUT_MS}",
-    ]
-)
 
 
 class PostgresqlWays:
@@ -75,7 +56,7 @@ class PostgresqlWays:
     def engine(self) -> Engine:
         """Return the engine: few connections, each in UTC, JSON read as text."""
         try:
-            engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args=_terms(self._url))
+            engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args=silence.terms(self._url))
         except (NoSuchModuleError, ModuleNotFoundError):
             raise DatabaseError(f"{self.shown}: PostgreSQL needs psycopg: pip install 'sqlfleet[postgres]'") from None
         event.listen(engine, "connect", self._prepare)
@@ -148,13 +129,6 @@ class PostgresqlWays:
         """Nothing is shared besides the engine."""
 
 
-def _terms(url: str) -> dict[str, int]:
-    """Return how long the driver waits for the other end; what the URL says stands."""
-    terms = {"connect_timeout": CONNECT_TIMEOUT, **KEEPALIVES, "tcp_user_timeout": TCP_USER_TIMEOUT_MS}
-    given = make_url(url).query
-    return {name: value for name, value in terms.items() if name not in given}
-
-
 def _prepare(connection: Any) -> None:
     from psycopg.types.json import set_json_loads
 
@@ -164,5 +138,5 @@ def _prepare(connection: Any) -> None:
         cursor.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         # Once for all: said in each transaction, it took a turn to the server and back.
         cursor.execute("SET synchronous_commit = off")
-        cursor.execute(_SERVERS_TERMS)
+        cursor.execute(silence.ASK_CLIENTS)
     connection.commit()

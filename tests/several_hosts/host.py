@@ -52,6 +52,7 @@ class Host:
 
     Attributes:
         link: its link to the server.
+        pid: its first process, with which all others end, as this machine counts.
     """
 
     def __init__(self, network: Network, name: str, number: int, offset: float, directory: Path) -> None:
@@ -62,8 +63,8 @@ class Host:
         self._directory = directory
         self._clock = faketime_library()
         self._init: subprocess.Popen[bytes] | None = None
-        self._pid = 0
-        self._started: list[Running] = []
+        self.pid = 0
+        self._started: list[_Entered] = []
         (directory / "output").mkdir(parents=True)
         (directory / "tmp").mkdir()
 
@@ -88,7 +89,7 @@ class Host:
             said = output.readline().decode().strip()
         if said != "up":
             raise NotPermitted(f"a host's namespaces: {said or self._init.wait()}")
-        (self._pid,) = _children(self._init.pid)
+        (self.pid,) = _children(self._init.pid)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Running:
         """Start `python ARGUMENTS` on it, in a session of its own."""
@@ -108,7 +109,7 @@ class Host:
         with open(output, "wb") as file:
             entering = subprocess.Popen(
                 [
-                    *("nsenter", f"--target={self._pid}", "--net", "--uts", "--pid", "--mount"),
+                    *("nsenter", f"--target={self.pid}", "--net", "--uts", "--pid", "--mount"),
                     *("env", f"--chdir={ROOT}", *(f"{name}={value}" for name, value in clock.items())),
                     *(sys.executable, *arguments),
                 ],
@@ -145,11 +146,11 @@ class Host:
 
     def processes(self) -> list[int]:
         """Return the pids, as this machine counts them, of what runs on it besides its first process."""
-        there = _namespace(self._pid)
+        there = _namespace(self.pid)
         if there is None:
             return []
         found = [int(entry.name) for entry in procfs.PROC.iterdir() if entry.name.isdigit()]
-        return [pid for pid in found if pid != self._pid and _namespace(pid) == there and procfs.is_alive(pid)]
+        return [pid for pid in found if pid != self.pid and _namespace(pid) == there and procfs.is_alive(pid)]
 
     def text(self) -> str:
         """Return all that was printed and logged on it."""
@@ -159,9 +160,10 @@ class Host:
     def _end(self) -> None:
         if self._init is None:
             return
-        procfs.kill(self._pid)
+        procfs.kill(self.pid)
         self._init.wait()
         for running in self._started:
+            running.go_on()
             running.wait()
         self.link.remove()
         self._init = None
@@ -182,6 +184,12 @@ class _Entered(Running):
         """Send it a signal."""
         if self.pid and not self.ended():
             os.kill(self.pid, number)
+        if number == signal.SIGCONT:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Let go on what brought it there: it stops itself where the process stops."""
+        self._process.send_signal(signal.SIGCONT)
 
 
 def _children(pid: int) -> list[int]:
