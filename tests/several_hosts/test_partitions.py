@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 from tests.several_hosts.realm import HEARTBEAT, HOUR, LEASE, MINUTE, MOVED_WITHIN, Realm
@@ -129,3 +130,25 @@ def test_a_fleet_that_is_cut_off_as_a_whole_comes_back(realm: Realm) -> None:
     realm.check_one_at_a_time(tasks)
     realm.wait_workers(2)
     assert not group.ended()
+
+
+def test_a_worker_without_its_supervisor_ends_itself_when_it_is_cut_off(realm: Realm) -> None:
+    """A worker that has lost its supervisor, and beats for itself while it finishes, ends itself within its lease when
+    its host is cut off: nobody else is there to end it before its task moves."""
+    cut, other = realm.add("cut", 3 * HOUR), realm.add("other")
+    group = realm.worker_on(cut)
+    realm.wait_workers(1)
+    tasks = realm.enqueue("tend", {"gate": "open"})
+    realm.wait_until(lambda: realm.all_on(cut, tasks), "it runs on the host that will be cut off")
+    realm.worker_on(other)
+    realm.wait_workers(2)
+    group.signal(signal.SIGKILL)
+    realm.wait_until(lambda: realm.workers_on(cut, "terminating"), "the worker has noticed")
+    cut.cut_off()
+    at = time.monotonic()
+    realm.wait_until(lambda: realm.all_on(other, tasks), "it runs on the other host", MOVED_WITHIN)
+    assert realm.stretches(tasks[0])[0].last - at < LEASE
+    realm.open_gate("open")
+    realm.wait_finished(tasks)
+    realm.check_one_at_a_time(tasks)
+    assert realm.results(tasks)[0]["host"] == other.name
