@@ -169,6 +169,8 @@ def new_network() -> Iterator[Network]:
     Raises:
         NotPermitted: it cannot be made here.
     """
+    if os.geteuid() != 0:
+        raise NotPermitted("namespaces and their links are root's to make")
     with ExitStack() as resources:
         network = Network(_take_number(resources))
         resources.callback(network.remove)
@@ -197,9 +199,9 @@ def _take_number(resources: ExitStack) -> int:
 
 def _lock(path: Path, resources: ExitStack) -> bool:
     # The files stay, empty: one that is removed may just have been opened by somebody who then locks nothing.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    resources.callback(os.close, descriptor)
     try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        resources.callback(os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False

@@ -13,7 +13,7 @@ FREED_WITHIN = 25.0
 
 def test_a_host_that_is_cut_off_stops_and_its_tasks_move(realm: Realm) -> None:
     """The tasks of a host that is cut off end there within the lease, and only then begin elsewhere, each under a newer
-    token; healed, its group learns that it was given up and ends, and the next one there works."""
+    token; healed, its group learns that it was given up and ends, and the next one there works (ST19, DX09)."""
     cut, other = realm.add("cut", 3 * HOUR), realm.add("other", -40 * MINUTE)
     group = realm.worker_on(cut, processes=2)
     realm.wait_workers(2)
@@ -67,7 +67,7 @@ def test_what_a_host_had_locked_is_free_soon_after_it_is_cut_off(realm: Realm) -
 
 def test_a_result_that_comes_after_its_task_has_moved_counts_for_nothing(realm: Realm) -> None:
     """What a host that is cut off comes to the end of meanwhile is offered when it is healed, and refused: its task has
-    a newer token by then, and goes on where it is."""
+    a newer token by then, and goes on where it is (DX04)."""
     cut, other = realm.add("cut", 3 * HOUR), realm.add("other")
     realm.worker_on(cut)
     realm.wait_workers(1)
@@ -92,7 +92,7 @@ def test_a_result_that_comes_after_its_task_has_moved_counts_for_nothing(realm: 
 
 def test_a_short_cut_costs_nothing(realm: Realm) -> None:
     """A host that is cut off for two heartbeats goes on with what it executes, under the same tokens and in the same
-    lives."""
+    lives (DX09, ST18)."""
     cut, other = realm.add("cut", -40 * MINUTE), realm.add("other", 3 * HOUR)
     realm.worker_on(cut, "--lease=12", processes=2)
     realm.worker_on(other, "--lease=12")
@@ -113,7 +113,7 @@ def test_a_short_cut_costs_nothing(realm: Realm) -> None:
 
 def test_a_fleet_that_is_cut_off_as_a_whole_comes_back(realm: Realm) -> None:
     """Where nobody else is left to give a group up, its workers end what they execute all the same, and it goes on by
-    itself when it is healed: the task is executed again under a newer token."""
+    itself when it is healed: the task is executed again under a newer token (ST18)."""
     cut = realm.add("cut", 3 * HOUR)
     group = realm.worker_on(cut, processes=2)
     realm.wait_workers(2)
@@ -134,7 +134,7 @@ def test_a_fleet_that_is_cut_off_as_a_whole_comes_back(realm: Realm) -> None:
 
 def test_a_worker_without_its_supervisor_ends_itself_when_it_is_cut_off(realm: Realm) -> None:
     """A worker that has lost its supervisor, and beats for itself while it finishes, ends itself within its lease when
-    its host is cut off: nobody else is there to end it before its task moves."""
+    its host is cut off: nobody else is there to end it before its task moves (PD08)."""
     cut, other = realm.add("cut", 3 * HOUR), realm.add("other")
     group = realm.worker_on(cut)
     realm.wait_workers(1)

@@ -7,7 +7,7 @@ from tests.several_hosts.realm import HOUR, MINUTE, MOVED_WITHIN, Realm
 
 def test_a_host_that_dies_is_replaced_and_may_come_back(realm: Realm) -> None:
     """The tasks of a host without power move when their leases are over, a pass replaces its workers on other hosts;
-    it comes back under its name, its adapter stands again, and nobody is taken for whom he is not."""
+    it comes back under its name, its adapter stands again, and nobody is taken for whom he is not (ST04, ST19)."""
     dead, left = realm.add("dead", -40 * MINUTE), realm.add("left", 3 * HOUR)
     room = ("--max-worker-groups=1", "--workers-per-group=2")
     realm.adapter_on(dead, *room)
