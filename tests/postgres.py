@@ -42,8 +42,9 @@ _DIRECTORY_PREFIX = "fleet-postgres-"
 _PORTS = range(20000, 32768)  # below the ephemeral ports: no client takes the port while the server restarts
 _DEADLINE = 60.0  # seconds
 _STOP_SIGNALS: dict[StopMode, signal.Signals] = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+_OWN_ADDRESS = "127.0.0.1"
 _SETTINGS = {
-    "listen_addresses": "127.0.0.1",
+    "listen_addresses": _OWN_ADDRESS,
     "fsync": "off",
     "full_page_writes": "off",
     "max_connections": "200",
@@ -70,6 +71,14 @@ class Certificate:
 
     certificate: Path
     key: Path
+
+
+@dataclass(frozen=True)
+class Listening:
+    """An address besides that of this host alone, and the network whose hosts are let in without a password."""
+
+    address: str
+    network: str
 
 
 @dataclass
@@ -106,6 +115,12 @@ class _Cluster:
             copy.chmod(0o600)
             _hand_over(copy, self.account)
         self.settings += (("ssl", "on"),)
+
+    def listen(self, on: Listening) -> None:
+        """Have it listen on a further address from its next start on."""
+        with (self.data / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {on.network} trust\n")
+        self.settings += (("listen_addresses", f"{_OWN_ADDRESS},{on.address}"),)
 
     def launch(self) -> None:
         """Start the server process and wait until it accepts connections, or raise PostgresError."""
@@ -263,6 +278,21 @@ def start_tls_server(base: Path, certificate: Certificate) -> PostgresServer | N
     return server
 
 
+def start_server_for_hosts(base: Path, on: Listening) -> PostgresServer:
+    """Start a private server that other hosts reach too; its URLs name the address that all of them know.
+
+    Args:
+        base: as for `start_server`.
+        on: where they reach it.
+
+    Raises:
+        PostgresError: it does not start.
+    """
+    server = _start_private_server(base, listening=on)
+    atexit.register(server.stop)
+    return server
+
+
 def _speaks_tls(binaries: Path) -> bool:
     return b"libssl" in (binaries / "postgres").read_bytes()
 
@@ -294,7 +324,9 @@ def _borrow_server(address: str) -> PostgresServer:
     return server
 
 
-def _start_private_server(base: Path, certificate: Certificate | None = None) -> PostgresServer:
+def _start_private_server(
+    base: Path, certificate: Certificate | None = None, listening: Listening | None = None
+) -> PostgresServer:
     base.mkdir(parents=True, exist_ok=True)
     _remove_abandoned_directories()
     account = _find_account()
@@ -305,9 +337,12 @@ def _start_private_server(base: Path, certificate: Certificate | None = None) ->
         cluster.initialise()
         if certificate is not None:
             cluster.certify(certificate)
+        if listening is not None:
+            cluster.listen(listening)
         resources.callback(cluster.shut_down, "immediate")
         cluster.launch()
-        address = URL.create(_DRIVER, _SUPERUSER, host="127.0.0.1", port=cluster.port, database="postgres")
+        host = _OWN_ADDRESS if listening is None else listening.address
+        address = URL.create(_DRIVER, _SUPERUSER, host=host, port=cluster.port, database="postgres")
         return PostgresServer(address, cluster, resources.pop_all())
 
 
@@ -399,7 +434,7 @@ def _hand_over(path: Path, account: _Account) -> None:
 def _find_free_port() -> int:
     for port in random.sample(_PORTS, 100):
         with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+            probe.bind((_OWN_ADDRESS, port))
             return port
     raise PostgresError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import NoSuchModuleError
 from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
-from fleet.storage import echo, seal, session
+from fleet.storage import echo, seal, session, silence
 from fleet.storage.access import forbidden
 from fleet.storage.connections import Source
 from fleet.storage.database import original
@@ -53,7 +53,7 @@ class PostgresqlWays:
     def engine(self) -> Engine:
         """Return the engine: few connections, each in UTC, JSON read as text."""
         try:
-            engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args={"connect_timeout": 10})
+            engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args=silence.terms(self._url))
         except (NoSuchModuleError, ModuleNotFoundError):
             raise DatabaseError(f"{self.shown}: PostgreSQL needs psycopg: pip install 'sqlfleet[postgres]'") from None
         event.listen(engine, "do_connect", self._learn_the_way)

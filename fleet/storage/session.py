@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.storage import silence
+
 OPENINGS = "openings"
 """Where a connection's `info` has what is said at the beginning of its transactions; nothing with a file."""
 
@@ -87,6 +89,7 @@ _SET = {
     # Once for all: said in each transaction, it took a turn to the server and back.
     "synchronous_commit": "'off'",
     "TimeZone": "'UTC'",
+    **{name: f"'{value}'" for name, value in silence.OF_THE_SERVER.items()},
 }
 
 

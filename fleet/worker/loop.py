@@ -82,10 +82,11 @@ class Worker:
         self._lanes = LearnedLanes(settings.offer(number, handlers), settings.weighted)
         self._claims = Claims(self._storage, self._member, self._slot, self._lanes, settings.heartbeat)
         name = settings.worker_name(number)
+        believed = None if self._storage.tolerates_slow_writes else settings.lease - settings.heartbeat
         self._runner = self._make_runner(
             board,
             Wholeness(channels.for_worker(number)),
-            lambda: LoneBeats(open_storage, name, self._slot, settings.heartbeat),
+            lambda: LoneBeats(open_storage, name, self._slot, settings.heartbeat, believed),
         )
         self._ending = Ending.NONE
         self._told_at = boottime()
