@@ -69,6 +69,10 @@ class Crowd:
         """Add so many tasks of a status."""
         self.execute(_FILL.format(status=f"'{status}'", rows=rows))
 
+    def settle(self) -> None:
+        """Have the server's counters know what was done to fill the table."""
+        self.execute("SELECT pg_stat_force_next_flush()")
+
     def read_by(self, act: Callable[[], object]) -> tuple[int, int]:
         """Return how many rows and index entries, and how many pages, of the table of tasks an act reads."""
         before = self._counted()
@@ -205,6 +209,7 @@ def test_a_verb_reads_what_it_is_about(crowd: Crowd, state: Callable[[Crowd], No
     if is_warm:
         warm_up(store, who, lanes)
     state(crowd)
+    crowd.settle()
     enqueue(store, *[NewTask("t", priority=number % 3) for number in range(10 * FEW)])
     read = {name: crowd.read_by(step) for name, step in Steps(store, who, lanes).all().items()}
     assert {name: read[name] for name in read if read[name][0] > MOST_READ or read[name][1] > MOST_PAGES} == {}
@@ -215,6 +220,7 @@ def test_lanes_and_limits_are_claimed_from_as_cheaply(crowd: Crowd, state: Calla
     """A claim from many lanes, of a limited key, of what was due, and of what waited for another reads few rows too."""
     store = crowd.store
     state(crowd)
+    crowd.settle()
     enqueue(store, *[NewTask("t", queue=f"q{number}") for number in range(50)])
     store.rules.set_limit(Limit("k", max_running=2))
     enqueue(store, *[NewTask("t", queue="keyed", concurrency_key="k")] * FEW)
