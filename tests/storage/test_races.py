@@ -424,7 +424,7 @@ def test_a_limit_that_changes_under_claims_is_kept_and_used(stores: Sequence[Sto
 
 def test_no_more_of_a_key_run_than_its_limit(url: str) -> None:
     """Twenty workers that claim and finish at once never run more tasks of a key than its limit, whoever looks, and
-   X."""
+    X."""
     limits = {"one": 1, "two": 2}
     with ExitStack() as resources:
         many = [resources.enter_context(closing(opened(url))) for _ in range(20)]
