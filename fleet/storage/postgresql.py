@@ -138,7 +138,7 @@ def _prepare(connection: Any) -> None:
         cursor.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         # Once for all: said in each transaction, it took a turn to the server and back.
         cursor.execute("SET synchronous_commit = off")
-        # Plans are kept for long, made while a queue is short, or from statistics of that time. Reading a whole table is
-        # never right for what is asked all day; where nothing else can be done it is done all the same.
+        # Plans are kept for long, and made while a queue is short, or from statistics of that time. To read a whole
+        # table is never right for what is asked all day; where nothing else can be done it is done all the same.
         cursor.execute("SET enable_seqscan = off")
     connection.commit()
