@@ -12,12 +12,14 @@ import pytest
 from fleet.domain.adapters import Limits, NewAdapter
 from fleet.domain.group import NewGroup
 from fleet.domain.worker import Beat
+from fleet.maintenance import pruning
 from fleet.storage.interfaces import MinuteCount, Storage
 from tests.databases import opened
 from tests.storage.plans import take_over
 from tests.storage.samples import claim_one, enqueue_one, holder, join, nobody, process
 
 ROUNDS = 10
+DAY = 86_400.0
 MEASURED = {"at": "2026-01-01T00:00:00.000Z", "cpu": 0.25, "note": "x" * 600}
 _UPDATES = """SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = %s"""
 
@@ -139,3 +141,79 @@ def test_a_beat_touches_no_index(server: Server, table: str, begin: Callable[[St
     changed, hot = (after - then for after, then in zip(server.updates(table), before, strict=True))
     assert changed >= 1_000
     assert changed - hot <= changed // 20
+
+
+def test_who_holds_back_the_vacuum_is_seen(server: Server, new_postgres_url: str) -> None:
+    """A session that keeps a transaction open is told with its process, its name and its time, until it ends; one
+    without a snapshot, and those of Fleet itself, are not (DB07)."""
+    address = new_postgres_url.replace("+psycopg", "")
+    with psycopg.connect(address, application_name="forgotten") as stranger:
+        assert server.store.open_transactions() == ()
+        stranger.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        stranger.execute("SELECT 1")
+        [found] = server.store.open_transactions()
+        assert (found.pid, found.application) == (stranger.info.backend_pid, "forgotten")
+        assert found.state == "idle in transaction"
+        assert 0 <= found.seconds < 60
+        stranger.rollback()
+        assert server.store.open_transactions() == ()
+
+
+def test_sqlite_has_no_transactions_to_tell_of(memory: Storage) -> None:
+    """Where no server keeps transactions nobody is told of one."""
+    assert memory.open_transactions() == ()
+
+
+# Retention
+
+
+def end_all(server: Server, count: int) -> None:
+    """Let so many tasks be there that ended long ago."""
+    enqueue_one(server.store)
+    server.execute(
+        f"""INSERT INTO work_queue (lane_id, queue, task, status, created_at, finished_at)
+        SELECT lane_id, queue, task, 'done', '2020-01-01', '2020-01-01' FROM work_queue, generate_series(1, {count})"""
+    )
+
+
+def left(server: Server) -> int:
+    """Return how many ended tasks are left."""
+    [(number,)] = server.execute("SELECT count(*) FROM work_queue WHERE status = 'done'")
+    return int(number)
+
+
+def test_retention_deletes_in_small_transactions(server: Server) -> None:
+    """No transaction of a prune deletes more than its batch, and one that is stopped between two leaves the rest to the
+    next (DB04)."""
+    end_all(server, 3_500)
+    server.execute("CREATE TABLE test_deletes (xid xid8 DEFAULT pg_current_xact_id())")
+    server.execute(
+        """CREATE FUNCTION test_note() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN INSERT INTO test_deletes DEFAULT VALUES; RETURN NULL; END $$"""
+    )
+    server.execute("CREATE TRIGGER test_note AFTER DELETE ON work_queue FOR EACH ROW EXECUTE FUNCTION test_note()")
+    steps = pruning.prune(server.store, DAY)
+    assert next(steps)["tasks"] == pruning.BATCH
+    steps.close()
+    assert left(server) == 3_500 - pruning.BATCH
+    assert server.store.queue.prune(DAY, 500) == 500
+    while server.store.queue.prune(DAY, 500):
+        pass
+    batches = [number for (number,) in server.execute("SELECT count(*) FROM test_deletes GROUP BY xid ORDER BY 1 DESC")]
+    assert batches == [pruning.BATCH, 500, 500, 500, 500, 500]
+
+
+def test_retention_and_readers_do_not_meet(server: Server, new_postgres_url: str) -> None:
+    """A stranger's long read goes on through a prune, with its own state of things, and a row that a stranger holds
+    keeps nothing else from going (DB04)."""
+    end_all(server, 1_000)
+    address = new_postgres_url.replace("+psycopg", "")
+    with psycopg.connect(address) as reader, psycopg.connect(address) as holder:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SET LOCAL statement_timeout = 5000")
+        before = reader.execute("SELECT count(*) FROM work_queue").fetchall()
+        holder.execute("SELECT 1 FROM work_queue WHERE id = (SELECT max(id) FROM work_queue) FOR UPDATE")
+        assert server.store.queue.prune(DAY, 1_000) == 999
+        assert reader.execute("SELECT count(*) FROM work_queue").fetchall() == before
+    assert server.store.queue.prune(DAY, 1_000) + server.store.queue.prune(DAY, 1_000) == 1
+    assert left(server) == 0

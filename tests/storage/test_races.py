@@ -422,6 +422,25 @@ def test_a_limit_that_changes_under_claims_is_kept_and_used(stores: Sequence[Sto
     assert [row(stores[0], task_id).status for task_id in late].count(TaskStatus.PENDING) == 2
 
 
+def test_a_task_retried_while_it_is_pruned_keeps_what_it_needs(stores: Sequence[Storage]) -> None:
+    """Who retries an old task between its being found and its being deleted has it whole: its payload stays (DB05)."""
+    pruner, operator, *_ = stores
+    payload = '{"x":"%s"}' % ("y" * 5_000)
+    task_id = enqueue_one(operator, payload_json=payload)
+    who = join(operator)
+    finish(operator, who, failure(claim_one(operator, who), final=True))
+    retried: list[Answer] = []
+
+    def retry_once(is_about_to_write: bool) -> None:
+        if is_about_to_write and not retried:
+            retried.extend(operator.queue.retry([task_id]))
+
+    pruner.on_write(retry_once)
+    assert pruner.queue.prune(0.0) == 0
+    assert len(retried) == 1
+    assert claim_one(operator, who).payload_json == payload
+
+
 def test_no_more_of_a_key_run_than_its_limit(url: str) -> None:
     """Twenty workers that claim and finish at once never run more tasks of a key than its limit, whoever looks, and
     X."""

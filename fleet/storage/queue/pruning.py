@@ -28,9 +28,13 @@ _WANTED = by_ids(
         OR (q.batch_id IS NOT NULL AND EXISTS (SELECT 1 FROM work_batch b
             WHERE b.batch_id = q.batch_id AND b.ended_at IS NULL)))"""
 )
+# A task may have been retried since it was found: what belongs to it stays. A row that somebody holds is left to a
+# later sweep.
+_STILL_OVER_TEXT = f"SELECT id FROM work_queue WHERE id IN {{ids}} AND {status_in(FINAL_STATUSES)}"
+_STILL_OVER = by_ids(_STILL_OVER_TEXT, f"{_STILL_OVER_TEXT} ORDER BY id FOR UPDATE SKIP LOCKED")
 _DELETE_PAYLOADS = by_ids("DELETE FROM work_payload WHERE task_id IN {ids}")
 _DELETE_STEPS = by_ids("DELETE FROM work_step WHERE task_id IN {ids}")
-_DELETE_TASKS = by_ids(f"DELETE FROM work_queue WHERE id IN {{ids}} AND {status_in(FINAL_STATUSES)}")
+_DELETE_TASKS = by_ids("DELETE FROM work_queue WHERE id IN {ids}")
 _DELETE_BATCHES = Statement(
     """DELETE FROM work_batch WHERE batch_id IN (SELECT b.batch_id FROM work_batch b
         WHERE b.ended_at < :cutoff AND NOT EXISTS (SELECT 1 FROM work_queue q WHERE q.batch_id = b.batch_id)
@@ -107,9 +111,10 @@ def _scan(
 
 
 def _delete(transaction: Transaction, old: Sequence[int]) -> int:
-    if not old:
+    over = [row[0] for row in transaction.rows(_STILL_OVER, ids=ids_json(old))] if old else []
+    if not over:
         return 0
-    ids = ids_json(old)
+    ids = ids_json(over)
     for statement in (_DELETE_PAYLOADS, _DELETE_STEPS, history.FORGET):
         transaction.rows(statement, ids=ids)
     dependencies.forget(transaction, ids)
