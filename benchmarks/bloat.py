@@ -71,7 +71,7 @@ class Stream:
     """
 
     def __init__(self, url: str, window: int, is_held: bool, resources: ExitStack) -> None:
-        self._window = window
+        self._step = min(1_000, window // 2)
         self.store: Storage = resources.enter_context(
             closing(open_storage(locate(None, {DATABASE_VARIABLE: url}), create=True))
         )
@@ -91,13 +91,13 @@ class Stream:
         self._who = Claimant("w", "life", 3600.0)
 
     def _add(self, count: int) -> None:
-        for _ in range(0, count, 1_000):
-            self.store.queue.enqueue([NewTask("t", '{"x":1}')] * min(count, 1_000))
+        for at in range(0, count, 1_000):
+            self.store.queue.enqueue([NewTask("t", '{"x":1}')] * min(count - at, 1_000))
         self._lanes = tuple((lane.lane_id, 0, 0) for lane in self.store.queue.lanes())
 
     def run(self, tasks: int) -> Iterator[Sample]:
         """Put so many tasks through; yield a sample at the beginning, and after each tenth."""
-        ended, prunes_at = 0, 1_000
+        ended = kept = 0
         yield self._sample(0)
         held: tuple[ClaimedTask, ...] = ()
         for part in range(1, SAMPLES + 1):
@@ -105,18 +105,18 @@ class Stream:
                 finishes = [done(task, "1", 0.0, 0.0) for task in held]
                 held = self.store.queue.finish_and_claim(self._who, finishes, self._lanes, BATCH).tasks
                 ended += len(finishes)
-                if ended >= prunes_at:
-                    self._keep(prunes_at, len(held))
-                    prunes_at += 1_000
+                if ended >= kept + self._step:
+                    self._keep()
+                    kept += self._step
             self.store.queue.release("life", [task.fence for task in held], interrupted=False, reason="sampled")
             held = ()
             yield self._sample(ended)
 
-    def _keep(self, _ended: int, _held: int) -> None:
+    def _keep(self) -> None:
         """Do what goes on beside: new tasks come, ended ones are pruned, workers beat."""
-        self._add(1_000)
+        self._add(self._step)
         for _ in range(2):
-            self.store.queue.prune(1.0, 1_000)
+            self.store.queue.prune(0.0, self._step)
         self.store.registry.beat([Beat("w", "life")])
 
     def _sample(self, ended: int) -> Sample:
