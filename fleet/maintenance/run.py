@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TypeVar
 
 from fleet import process
@@ -20,6 +19,9 @@ T = TypeVar("T")
 
 TIME_PER_STEP = 0.2
 """Seconds after which a step leaves the rest to the next pass: whoever runs the pass has beats to send."""
+
+TIME_FOR_RESCUE = 1.0
+"""The same for the rescue, for which tasks wait."""
 
 TIME_FOR_BEATS = 1.0
 """Seconds that others get for their beats where the write lock was waited for longer than that."""
@@ -45,6 +47,7 @@ class MaintenanceReport:
         pruned: rows deleted after their retention.
         cared: one line per worker found unhealthy, restart ordered, quarantine begun or ended.
         errors: one line per step that failed; the other steps ran all the same.
+        is_cut_short: whether a step left work because its time was over: the next pass need not wait its full interval.
     """
 
     rescued: tuple[str, ...] = ()
@@ -55,10 +58,15 @@ class MaintenanceReport:
     pruned: int = 0
     cared: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    is_cut_short: bool = False
 
 
 def run_pass(
-    storage: Storage, holder: Holder, proven_dead: ProvenDead = process.is_dead, clock: Clock | None = None
+    storage: Storage,
+    holder: Holder,
+    proven_dead: ProvenDead = process.is_dead,
+    clock: Clock | None = None,
+    interval: float = MAINTENANCE_INTERVAL,
 ) -> MaintenanceReport | None:
     """Run a maintenance pass if one is due, under the fleet-wide maintenance lease.
 
@@ -70,13 +78,14 @@ def run_pass(
         holder: the process that runs it.
         proven_dead: whether a process is certainly gone.
         clock: for time limits and pauses; defaults to the host's.
+        interval: seconds after the last pass, whoever made it, from which on one is due.
 
     Returns:
         What was done; None when no pass was due or another process runs one.
     """
     clock = clock or SystemClock()
     asked = clock.boottime()
-    current = storage.control.begin_maintenance(holder, MAINTENANCE_INTERVAL, proven_dead)
+    current = storage.control.begin_maintenance(holder, interval, proven_dead)
     if current is None:
         return None
     waited = clock.boottime() - asked
@@ -96,6 +105,7 @@ class _Pass:
     clock: Clock
     errors: list[str] = field(default_factory=list)
     locked_out: bool = False
+    is_cut_short: bool = False
 
     def run(self) -> MaintenanceReport:
         rescued = self._step("rescue", self._rescue)
@@ -116,6 +126,7 @@ class _Pass:
             swept=swept or 0,
             pruned=sum(count or 0 for count in pruned),
             errors=tuple(self.errors),
+            is_cut_short=self.is_cut_short and not self.locked_out,
         )
 
     def _step(self, name: str, step: Callable[[], T]) -> T | None:
@@ -133,15 +144,23 @@ class _Pass:
         return None
 
     def _rescue(self) -> tuple[str, ...]:
-        """Rescue batch after batch; what a full batch leaves is looked for again."""
-        batches: list[tuple[str, ...]] = []
+        """Rescue for one worker after the other, with pauses; what is left is looked for again."""
+        lines: dict[str, None] = {}
+        began = resumed = self.clock.boottime()
 
-        def rescue(limit: int) -> int:
-            batches.append(self.storage.control.rescue(self.current.gap, self.proven_dead, limit))
-            return len(batches[-1])
+        def goes_on() -> bool:
+            nonlocal resumed
+            resumed = self._pause(resumed)
+            return resumed - began <= TIME_FOR_RESCUE
 
-        self._count(rescue, RESCUE_BATCH)
-        return tuple(chain.from_iterable(batches))
+        while True:
+            found = self.storage.control.rescue(self.current.gap, self.proven_dead, RESCUE_BATCH, goes_on)
+            lines |= dict.fromkeys(found)
+            if resumed - began > TIME_FOR_RESCUE:
+                self.is_cut_short = True
+                return tuple(lines)
+            if len(found) < RESCUE_BATCH:
+                return tuple(lines)
 
     def _prunes(self) -> Sequence[tuple[str, Callable[[], int]]]:
         storage = self.storage
@@ -158,24 +177,27 @@ class _Pass:
         return care(self.storage, self.current.gap, self.proven_dead, self.current.epoch, self._paced)
 
     def _paced(self, batch: Callable[[], T]) -> T:
-        """Run a batch of writes, and then pause as long as it took: at least half of the time belongs to others."""
+        """Run a batch of writes, and then pause."""
         began = self.clock.boottime()
         done = batch()
-        self.clock.sleep(max(SHORTEST_PAUSE, self.clock.boottime() - began))
+        self._pause(began)
         return done
 
-    def _count(self, batch: Callable[[int], int], limit: int) -> int:
-        """Repeat `batch` while it comes back full and time is left; return the sum.
+    def _pause(self, began: float) -> float:
+        """Pause as long as what began then took: at least half of the time belongs to others; return when it ends."""
+        self.clock.sleep(max(SHORTEST_PAUSE, self.clock.boottime() - began))
+        return self.clock.boottime()
 
-        The pause after a batch is as long as the batch itself: at least half of the time belongs to others.
-        """
+    def _count(self, batch: Callable[[int], int], limit: int) -> int:
+        """Repeat `batch` while it comes back full and time is left, with pauses; return the sum."""
         began = now = self.clock.boottime()
         total = 0
         while True:
             done = batch(limit)
             total += done
-            before, now = now, self.clock.boottime()
-            if done < limit or now - began > TIME_PER_STEP:
+            if done < limit:
                 return total
-            self.clock.sleep(max(SHORTEST_PAUSE, now - before))
-            now = self.clock.boottime()
+            if self.clock.boottime() - began > TIME_PER_STEP:
+                self.is_cut_short = True
+                return total
+            now = self._pause(now)

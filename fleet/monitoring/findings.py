@@ -23,6 +23,8 @@ from fleet.storage.interfaces import Pause
 
 LARGE_LOG = 256 << 20
 LARGE_FREE = 256 << 20
+LONG_OPEN = 300.0
+"""Seconds from which on an open transaction is told of: claims slow down with what was claimed since it began."""
 
 
 def problems(sight: Sight) -> tuple[str, ...]:
@@ -53,6 +55,7 @@ def notes(sight: Sight) -> tuple[str, ...]:
         *_held(sight),
         *_schedules(sight),
         *_large(sight),
+        *_long_open(sight),
     )
 
 
@@ -98,6 +101,16 @@ def _large(sight: Sight) -> tuple[str, ...]:
             if free > LARGE_FREE
             else []
         ),
+    )
+
+
+def _long_open(sight: Sight) -> tuple[str, ...]:
+    return tuple(
+        f"a transaction of server process {one.pid} ({one.application or 'unnamed'}, {one.state}) has been open for "
+        f"{one.seconds / 60:.0f} min: dead rows are kept for it, and claims slow down; end it "
+        f"(SELECT pg_terminate_backend({one.pid}))"
+        for one in sight.transactions
+        if one.seconds >= LONG_OPEN
     )
 
 

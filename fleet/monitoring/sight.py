@@ -20,7 +20,7 @@ from fleet.domain.worker import WorkerRecord
 from fleet.monitoring import adapters
 from fleet.monitoring.adapters import AdapterState
 from fleet.monitoring.workers import CLAIMING_STATES, LIVE_STATES, WorkerState, state_of
-from fleet.storage.interfaces import Pause
+from fleet.storage.interfaces import OpenTransaction, Pause
 
 LOST = "lost"
 """What a group is whose row says that it is there, while its process or lease says that it is not."""
@@ -63,6 +63,7 @@ class Sight:
         pauses: queues that are paused now.
         finished: tasks done and failed, by seconds back from now: statistics.
         sizes: bytes by what takes them, where that is known.
+        transactions: the oldest open ones of others, on a server.
         held: tasks that the limits of their keys hold back.
         paused_schedules: schedules whose ticks are left out now, by name.
         quarantines: those that have not been released.
@@ -84,6 +85,7 @@ class Sight:
     pauses: tuple[Pause, ...] = ()
     finished: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    transactions: tuple[OpenTransaction, ...] = ()
     held: int = 0
     paused_schedules: tuple[str, ...] = ()
     quarantines: tuple[Quarantine, ...] = ()

@@ -12,6 +12,7 @@ from fleet.domain.execution import Claimant
 from fleet.domain.orders import CONFLICT, AssignableTask, OrderAnswer, OrderRecord, assignment_refusal, refusal
 from fleet.domain.task import TaskStatus
 from fleet.storage.database import Transaction
+from fleet.storage.parameters import by_id
 from fleet.storage.queue.claiming import standing
 from fleet.storage.queue.interning import intern
 from fleet.storage.sql import Statement
@@ -22,7 +23,7 @@ _TASK_TEXT = """SELECT q.id, q.status, q.claim_token, q.worker, q.queue, q.task,
 _TASK = Statement(_TASK_TEXT)
 _TASK_LOCKED = Statement(_TASK_TEXT, f"{_TASK_TEXT} FOR UPDATE OF q")
 # The worker may have failed it just now, and been told to let others try: it is asked for by name.
-_ASSIGN = Statement(
+_ASSIGN = by_id(
     """UPDATE work_queue SET lane_id = :lane, avoid_worker = NULL
     WHERE id = :id AND lane_id = :former AND status = 'pending'"""
 )

@@ -249,9 +249,11 @@ class SqlControlPlane:
         """Read the last gap between maintenance passes."""
         return self._database.read(read_gap)
 
-    def rescue(self, gap: Gap | None, proven_dead: ProvenDead, limit: int = 200) -> tuple[str, ...]:
+    def rescue(
+        self, gap: Gap | None, proven_dead: ProvenDead, limit: int = 200, goes_on: Callable[[], bool] = lambda: True
+    ) -> tuple[str, ...]:
         """Mark lost workers and rescue their tasks."""
-        return maintenance.rescue(self._database, gap, proven_dead, limit)
+        return maintenance.rescue(self._database, gap, proven_dead, limit, goes_on)
 
     def expire(self, gap: Gap | None, proven_dead: ProvenDead) -> tuple[str, ...]:
         """End commands past their time and groups that are gone."""

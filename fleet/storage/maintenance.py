@@ -117,7 +117,9 @@ def end(transaction: Transaction, current: MaintenancePass) -> None:
     transaction.rows(_RELEASE, epoch=current.epoch)
 
 
-def rescue(database: Database, gap: Gap | None, proven_dead: ProvenDead, limit: int) -> tuple[str, ...]:
+def rescue(
+    database: Database, gap: Gap | None, proven_dead: ProvenDead, limit: int, goes_on: Callable[[], bool]
+) -> tuple[str, ...]:
     """Mark lost workers and rescue their tasks and orphans, a transaction each; return one line per verdict."""
 
     def find(transaction: Transaction) -> tuple[list[WorkerRecord], list[tuple[str, str]]]:
@@ -127,11 +129,16 @@ def rescue(database: Database, gap: Gap | None, proven_dead: ProvenDead, limit: 
         return lost, orphans
 
     lost, orphans = database.read(find)
-    verdicts = [_one(database, seen.worker_id, partial(_lose, seen=seen)) for seen in lost]
-    verdicts += [
-        _one(database, worker_id, partial(_rescue_orphans, worker_id=worker_id, incarnation=incarnation))
+    steps = [(seen.worker_id, partial(_lose, seen=seen)) for seen in lost]
+    steps += [
+        (worker_id, partial(_rescue_orphans, worker_id=worker_id, incarnation=incarnation))
         for worker_id, incarnation in orphans
     ]
+    verdicts = []
+    for worker_id, step in steps:
+        verdicts.append(_one(database, worker_id, step))
+        if not goes_on():
+            break
     return tuple(verdict for verdict in verdicts if verdict)
 
 

@@ -24,6 +24,7 @@ from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
 from fleet.storage.guards import leaving
 from fleet.storage.order_rows import IS_OPEN, ORDER_COLUMNS, close, order_of, taken
+from fleet.storage.parameters import by_id
 from fleet.storage.rows import dumps
 from fleet.storage.sql import Row, Statement
 from fleet.storage.void_orders import any_void, end_void
@@ -60,7 +61,7 @@ _TAKE = Statement(
         AND ({leaving(_PENDING, to=(_TAKEN,))} OR (status = 'taken' AND taken_by <> :taker))"""
 )
 _NOTE = Statement("UPDATE worker_command SET reply_json = :reply WHERE command_id = :command_id")
-_ASK_TO_STOP = Statement(
+_ASK_TO_STOP = by_id(
     """UPDATE work_queue SET cancel_requested = true
     WHERE id = :task AND status = 'running' AND worker = :worker AND incarnation = :incarnation
     RETURNING id, claim_token"""

@@ -27,6 +27,7 @@ from fleet.storage.draining import drain
 from fleet.storage.events import record_event
 from fleet.storage.forgetting import Ended, forget
 from fleet.storage.interfaces import ALL_WORKERS, ProvenDead
+from fleet.storage.parameters import HELD_BY_EACH
 from fleet.storage.queue.finishing import write_finishes
 from fleet.storage.queue.release import charge, held_by, release, rescue_held
 from fleet.storage.rows import UNMEASURED_COLUMNS, WORKER_COLUMNS, dumps, gap_of, process_values, worker_of
@@ -100,8 +101,8 @@ _KEEP_LEASE = Statement(
 _RUNNING = Statement(
     """SELECT worker, incarnation, id, claim_token, claimed_at, cancel_requested FROM work_queue
     WHERE status = 'running' AND worker IN (SELECT value FROM json_each(:workers))""",
-    """SELECT worker, incarnation, id, claim_token, claimed_at, cancel_requested FROM work_queue
-    WHERE status = 'running' AND worker IN (SELECT value FROM json_array_elements_text(CAST(:workers AS json)))""",
+    f"""SELECT q.worker, q.incarnation, q.id, q.claim_token, q.claimed_at, q.cancel_requested
+    FROM {HELD_BY_EACH}""",
 )
 _END = Statement(
     """UPDATE worker_registry SET status = 'terminated', stopped_at = :now, stop_reason = :reason,

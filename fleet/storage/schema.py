@@ -15,7 +15,7 @@ from fleet.storage.database import Database, Transaction, original
 from fleet.storage.sql import Statement
 from fleet.storage.upkeep import live_workers
 
-REVISION = "0007"
+REVISION = "0008"
 VERSION_TABLE = "fleet_schema_version"
 
 _VERSION = Statement(f"SELECT version_num FROM {VERSION_TABLE}")

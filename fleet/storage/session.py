@@ -53,12 +53,13 @@ class Openings:
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _WAITING_LONGER = f"SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}"
 # A commit that waits for a standby counts as a statement: one that is cut short is not safe there.
+_BY_INDEX = "SET LOCAL enable_seqscan = off"
 _UNTIMED = f"{_WAITING_LONGER}; SET LOCAL statement_timeout TO DEFAULT"
 
 DIRECT = Openings(
     own="",
     durable=_UNTIMED,
-    lent=f"{_UNTIMED}; SET LOCAL idle_in_transaction_session_timeout TO DEFAULT",
+    lent=f"{_UNTIMED}; SET LOCAL idle_in_transaction_session_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT",
     read=_SNAPSHOT,
     pooled=False,
 )
@@ -69,10 +70,10 @@ def _pooled(statement_timeout: str, idle_timeout: str) -> Openings:
     idle = f"{zone}; SET LOCAL idle_in_transaction_session_timeout = '{idle_timeout}'"
     timed = f"{idle}; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; SET LOCAL statement_timeout = '{statement_timeout}'"
     return Openings(
-        own=f"{timed}; SET LOCAL synchronous_commit = off",
-        durable=f"{idle}; {_WAITING_LONGER}",
+        own=f"{timed}; {_BY_INDEX}; SET LOCAL synchronous_commit = off",
+        durable=f"{idle}; {_BY_INDEX}; {_WAITING_LONGER}",
         lent=f"{zone}; {_WAITING_LONGER}",
-        read=f"{_SNAPSHOT}; {timed}",
+        read=f"{_SNAPSHOT}; {timed}; {_BY_INDEX}",
         pooled=True,
     )
 
@@ -89,6 +90,9 @@ _SET = {
     # Once for all: said in each transaction, it took a turn to the server and back.
     "synchronous_commit": "'off'",
     "TimeZone": "'UTC'",
+    # Plans are kept for long, and made while a queue is short, or from statistics of that time. To read a whole table is
+    # never right for what is asked all day; where nothing else can be done it is done all the same.
+    "enable_seqscan": "'off'",
     **{name: f"'{value}'" for name, value in silence.OF_THE_SERVER.items()},
 }
 

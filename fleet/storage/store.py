@@ -10,13 +10,13 @@ from pathlib import Path
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.errors import DatabaseMissing
-from fleet.storage import schema, upkeep
+from fleet.storage import schema, strangers, upkeep
 from fleet.storage.access import is_there
 from fleet.storage.adapters import SqlAdapters
 from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.health import SqlHealthRecords
-from fleet.storage.interfaces import Watch
+from fleet.storage.interfaces import OpenTransaction, Watch
 from fleet.storage.listening import ListeningWatch
 from fleet.storage.orders import SqlWorkerOrders
 from fleet.storage.queue.rules import SqlQueueRules
@@ -142,6 +142,10 @@ class SqlStorage:
     def sizes(self) -> Mapping[str, int]:
         """Return bytes by what takes them."""
         return upkeep.sizes_of(self.database, self._location.path) if self._location.path is not None else {}
+
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """Return the oldest open transactions of others."""
+        return strangers.open_transactions(self.database)
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while an operation waits."""

@@ -17,6 +17,7 @@ from fleet.errors import ConflictError, DatabaseError, FleetError
 from fleet.storage.database import Database, Transaction
 from fleet.storage.events import record_event
 from fleet.storage.guards import OPEN
+from fleet.storage.parameters import by_id
 from fleet.storage.queue.enqueuing import add_tasks
 from fleet.storage.schedule_rows import GET_TEXT, record_of, task_of_row
 from fleet.storage.sql import Statement
@@ -47,7 +48,7 @@ _ADVANCE = Statement(
     """UPDATE work_schedule SET next_tick_at = :next, last_tick_at = :last, last_task_id = :task_id
     WHERE name = :name"""
 )
-_IS_OPEN = Statement(f"SELECT 1 FROM work_queue WHERE id = :id AND {OPEN}")
+_IS_OPEN = by_id(f"SELECT 1 FROM work_queue WHERE id = :id AND {OPEN}")
 # A schedule's last tick stays, whatever its age.
 _OLD_TICKS = """SELECT t.schedule, t.tick_at FROM work_schedule s JOIN work_schedule_tick t ON t.schedule = s.name
     WHERE t.tick_at < :cutoff AND t.created_at < :cutoff AND t.tick_at < s.last_tick_at LIMIT :limit"""

@@ -13,6 +13,9 @@ from fleet.process import identify, is_dead
 from fleet.storage.interfaces import Holder, Storage
 from fleet.worker.board import Board
 
+PAUSE_IN_A_BACKLOG = 0.5
+"""Seconds between passes of which each leaves work to the next: what a fleet ends in a time must be pruned in it."""
+
 _log = logging.getLogger("fleet.keeper")
 
 
@@ -33,6 +36,7 @@ class Upkeep:
         self._board = board
         self._clock = _FilledClock(between)
         self.due_at = boottime() + random.uniform(0.0, MAINTENANCE_INTERVAL / 2)
+        self._interval = MAINTENANCE_INTERVAL
 
     def put_off(self) -> None:
         """Judge nobody for a while: when beats fail, the others wait too, and need time for theirs afterwards."""
@@ -43,12 +47,16 @@ class Upkeep:
         self.due_at = boottime() + MAINTENANCE_INTERVAL * random.uniform(1.0, 1.1)
         own = identify()
         holder = Holder(f"{own.host}:{own.pid}", own)
-        report = maintenance.run_pass(self._storage, holder, self._proven_dead, self._clock)
+        interval, self._interval = self._interval, MAINTENANCE_INTERVAL
+        report = maintenance.run_pass(self._storage, holder, self._proven_dead, self._clock, interval)
         if report is None:
             # Asked too early, or another has just passed and may be gone by the next time: two intervals without a pass
             # would count as a gap in which nobody watched, and forgive whoever is lost for another lease.
             self.due_at = boottime() + MAINTENANCE_INTERVAL / 4
             return
+        if report.is_cut_short:
+            self._interval = PAUSE_IN_A_BACKLOG
+            self.due_at = boottime() + PAUSE_IN_A_BACKLOG
         for line in (*report.rescued, *report.expired, *report.cared):
             _log.warning("%s", line)
         for line in report.errors:

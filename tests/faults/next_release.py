@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fleet.storage import schema
 
-REVISION = "0008"
+REVISION = "0009"
 
 _MIGRATION = '''"""Adds a column, slowly."""
 
@@ -23,7 +23,7 @@ from alembic import op
 from sqlalchemy import Column, String
 
 revision = "{revision}"
-down_revision = "0007"
+down_revision = "0008"
 
 
 def upgrade() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         migrations = Path(directory, "migrations")
         shutil.copytree(schema.migrations(), migrations, ignore=shutil.ignore_patterns("__pycache__"))
-        (migrations / "versions/0008_next.py").write_text(_MIGRATION.format(revision=REVISION, oldest=oldest))
+        (migrations / "versions/0009_next.py").write_text(_MIGRATION.format(revision=REVISION, oldest=oldest))
         schema.REVISION = REVISION
         schema.migrations = lambda: migrations
         sys.argv = [name, *arguments]

@@ -19,20 +19,20 @@ def test_of_many_upgrades_one_migrates(site: Site) -> None:
     that start meanwhile never migrate: they work on the new schema or name the command (MG03)."""
     database = f"--db-path={site.database}"
     (task,) = site.enqueue("note")
-    upgrades = [site.start(*NEXT, "0007", "fleet.cli.main", "db", "upgrade", database) for _ in range(3)]
+    upgrades = [site.start(*NEXT, "0008", "fleet.cli.main", "db", "upgrade", database) for _ in range(3)]
     workers = [
-        site.start(*NEXT, "0007", "fleet.cli.worker", "--until-empty", *site.worker_arguments()) for _ in range(3)
+        site.start(*NEXT, "0008", "fleet.cli.worker", "--until-empty", *site.worker_arguments()) for _ in range(3)
     ]
-    scaler = site.start(*NEXT, "0007", "fleet.cli.scaler", "--target-workers=0", database, "--", *WORKER_OPTIONS)
+    scaler = site.start(*NEXT, "0008", "fleet.cli.scaler", "--target-workers=0", database, "--", *WORKER_OPTIONS)
     assert [one.wait() for one in upgrades] == [0, 0, 0]
     texts = sorted(one.text.rpartition(f"{site.database}: ")[2].strip() for one in upgrades)
-    assert texts == ["schema 0008 already, nothing to do"] * 2 + ["upgraded from schema 0007 to 0008"]
+    assert texts == ["schema 0009 already, nothing to do"] * 2 + ["upgraded from schema 0008 to 0009"]
     for one in (*workers, scaler):
         code = one.wait()
         assert code in (0, 3)
         assert code == 0 or "run `fleet db upgrade`" in one.text
-    assert schema_of(site) == "0008"
-    assert site.start(*NEXT, "0007", "fleet.cli.worker", "--until-empty", *site.worker_arguments()).wait() == 0
+    assert schema_of(site) == "0009"
+    assert site.start(*NEXT, "0008", "fleet.cli.worker", "--until-empty", *site.worker_arguments()).wait() == 0
     site.ledger.check_done_once([task])
 
 
@@ -47,12 +47,12 @@ def test_only_the_command_migrates(site: Site) -> None:
         ("fleet.cli.main", "enqueue", "note"),
         ("fleet.cli.main", "init"),
     ):
-        refused = site.start(*NEXT, "0007", *arguments, database)
+        refused = site.start(*NEXT, "0008", *arguments, database)
         assert refused.wait() == 3
         assert refused.text.count("\n") == 1
-        assert "has schema 0007, this release needs 0008" in refused.text
+        assert "has schema 0008, this release needs 0009" in refused.text
         assert "run `fleet db upgrade`" in refused.text
-    assert schema_of(site) == "0007"
+    assert schema_of(site) == "0008"
 
 
 def test_workers_go_on_over_an_upgrade_that_lets_them(site: Site) -> None:
@@ -63,12 +63,12 @@ def test_workers_go_on_over_an_upgrade_that_lets_them(site: Site) -> None:
     site.wait_executing([held])
     before = site.wait_workers(2)
     upgrade = ("fleet.cli.main", "db", "upgrade", f"--db-path={site.database}")
-    refused = site.start(*NEXT, "0007", *upgrade)
+    refused = site.start(*NEXT, "0008", *upgrade)
     assert refused.wait() == 1
     assert refused.text.count("\n") == 1
-    assert "2 live workers use schema 0007: stop every fleet-worker" in refused.text
-    assert schema_of(site) == "0007"
-    forced = site.start(*NEXT, "0007", *upgrade, "--force")
+    assert "2 live workers use schema 0008: stop every fleet-worker" in refused.text
+    assert schema_of(site) == "0008"
+    forced = site.start(*NEXT, "0008", *upgrade, "--force")
     assert forced.wait() == 0, forced.text
     more = site.enqueue("note", count=20)
     site.open_gate("open")
@@ -83,7 +83,7 @@ def test_workers_go_on_over_an_upgrade_that_lets_them(site: Site) -> None:
 def test_an_older_release_is_refused_by_a_schema_that_it_cannot_read(site: Site) -> None:
     """After an upgrade that says so, workers, scalers and commands of the older release are refused with the reason
     (MG04)."""
-    upgrade = site.start(*NEXT, "0008", "fleet.cli.main", "db", "upgrade", f"--db-path={site.database}")
+    upgrade = site.start(*NEXT, "0009", "fleet.cli.main", "db", "upgrade", f"--db-path={site.database}")
     assert upgrade.wait() == 0, upgrade.text
     for arguments in (("fleet.cli.worker",), ("fleet.cli.scaler",), ("fleet", "status")):
         refused = site.start("-m", *arguments, f"--db-path={site.database}")
@@ -94,7 +94,7 @@ def test_an_older_release_is_refused_by_a_schema_that_it_cannot_read(site: Site)
 
 def test_an_upgrade_that_is_killed_changes_nothing(site: Site) -> None:
     """An upgrade whose process is killed in the middle leaves the schema as it was; the next succeeds (MG03)."""
-    upgrade = (*NEXT, "0007", "fleet.cli.main", "db", "upgrade", f"--db-path={site.database}")
+    upgrade = (*NEXT, "0008", "fleet.cli.main", "db", "upgrade", f"--db-path={site.database}")
     marker = site.directory / "migrating"
     killed = site.start(*upgrade, env={"TEST_MIGRATING": str(marker)})
     site.wait_until(marker.exists, "the column is added, and not committed yet")
@@ -104,7 +104,7 @@ def test_an_upgrade_that_is_killed_changes_nothing(site: Site) -> None:
     def is_added() -> bool:
         return "of_next_release" in site.ledger.columns("work_queue")
 
-    assert (schema_of(site), is_added()) == ("0007", False)
+    assert (schema_of(site), is_added()) == ("0008", False)
     again = site.start(*upgrade)
     assert again.wait() == 0, again.text
-    assert (schema_of(site), is_added()) == ("0008", True)
+    assert (schema_of(site), is_added()) == ("0009", True)

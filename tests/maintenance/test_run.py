@@ -12,7 +12,7 @@ from fleet.clock import ManualClock
 from fleet.domain.liveness import ProcessIdentity
 from fleet.errors import DatabaseBusy
 from fleet.maintenance import MaintenanceReport, run_pass
-from fleet.maintenance.run import ADVANCE_BATCH, PRUNE_BATCH, TIME_PER_STEP
+from fleet.maintenance.run import ADVANCE_BATCH, PRUNE_BATCH, TIME_FOR_RESCUE, TIME_PER_STEP
 from fleet.storage.interfaces import Holder, MaintenancePass, Part
 
 HOLDER = Holder("here:1", ProcessIdentity())
@@ -96,8 +96,13 @@ class _Facet:
     def end_maintenance(self, _: MaintenancePass) -> None:
         self.store.calls.append("end")
 
-    def rescue(self, gap: Any, dead: Any, limit: int) -> tuple[str, ...]:
-        return ("a worker",) * self.store.take("rescue", limit)
+    def rescue(self, gap: Any, dead: Any, limit: int, goes_on: Any) -> tuple[str, ...]:
+        lines: list[str] = []
+        while len(lines) < limit and self.store.take("rescue", 1):
+            lines.append(f"worker {self.store.todo['rescue']}")
+            if not self.store.todo["rescue"] or not goes_on():
+                break
+        return tuple(lines)
 
     def advance(self, limit: int) -> int:
         return self.store.take("advance", limit)
@@ -211,6 +216,33 @@ def test_a_huge_backlog_is_left_to_the_next_passes(store: PlayedStorage) -> None
         run(store)
         passes += 1
     assert passes < 200
+
+
+def test_a_rescue_of_many_pauses_after_each(store: PlayedStorage) -> None:
+    """Whoever rescues for many workers is not kept from its beats by it, and ends the step when its time is over;
+    the next pass, which need not wait its full interval, goes on (LK09)."""
+    store.todo = {"rescue": 200}
+    store.seconds = TIME_FOR_RESCUE / 20
+    pauses: list[float] = []
+    sleep = store.clock.sleep
+    store.clock.sleep = lambda seconds: pauses.append(seconds) or sleep(seconds)  # type: ignore[method-assign,func-returns-value]
+    report = run(store)
+    assert report.is_cut_short
+    assert 10 <= len(report.rescued) <= 12
+    assert len(pauses) == len(report.rescued) + 1
+    assert sum(pauses) == pytest.approx(len(report.rescued) * store.seconds)
+    while run(store).is_cut_short:
+        pass
+    assert store.todo["rescue"] == 0
+
+
+def test_only_who_left_work_is_cut_short(store: PlayedStorage) -> None:
+    """A pass says that it left work to the next one when a step's time was over, and never otherwise."""
+    store.todo = {"tasks": 3 * PRUNE_BATCH, "advance": 2 * ADVANCE_BATCH, "rescue": 3}
+    assert not run(store).is_cut_short
+    store.todo = {"tasks": 200_000}
+    store.seconds = TIME_PER_STEP / 3
+    assert run(store).is_cut_short
 
 
 def test_without_retention_nothing_is_pruned(store: PlayedStorage) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from fleet.domain.snapshot import PoolSettings
 from fleet.domain.task import SHELL_TASK, QueueCounts
-from fleet.monitoring.findings import LARGE_FREE, LARGE_LOG
+from fleet.monitoring.findings import LARGE_FREE, LARGE_LOG, LONG_OPEN
 from fleet.monitoring.sight import Sight, desired
 from fleet.monitoring.status import status_of
 from fleet.monitoring.workers import WorkerState, state_of
-from fleet.storage.interfaces import Pause
+from fleet.storage.interfaces import OpenTransaction, Pause
 from tests.monitoring.test_status import LEASE, NOW, WAITING, fixed, worker
 
 OVERDUE = worker(beat_age=LEASE + 1)
@@ -80,6 +80,15 @@ def test_a_paused_schedule_is_named() -> None:
 def test_a_log_and_free_pages_are_told_once_they_are_large(sizes: dict[str, int], note: str | None) -> None:
     """The log and the free pages are told just above their threshold, and not at it (DB01, DB09)."""
     assert status_of(Sight(NOW, sizes=sizes)).notes == (() if note is None else (note,))
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(LONG_OPEN - 0.1, False), (LONG_OPEN, True), (7_300.0, True)])
+def test_an_old_open_transaction_is_told(seconds: float, is_told: bool) -> None:
+    """Who keeps a server from removing dead rows is named with its process, from five minutes on (DB07)."""
+    found = status_of(Sight(NOW, transactions=(OpenTransaction(42, "psql", "idle in transaction", seconds),)))
+    assert found.problems == ()
+    assert bool(found.notes) is is_told
+    assert all("server process 42 (psql, idle in transaction) has been open for" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("value", ["x", None, -1, 1.5, True, [3], {"a": 1}])

@@ -1,11 +1,14 @@
 """Several stores on one database at the same time."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 import pytest
@@ -417,6 +420,63 @@ def test_a_limit_that_changes_under_claims_is_kept_and_used(stores: Sequence[Sto
     assert stores[0].queue.totals() == {"done": len(ids)}
     late = enqueue(stores[0], *[NewTask("t", concurrency_key="k")] * 5).ids
     assert [row(stores[0], task_id).status for task_id in late].count(TaskStatus.PENDING) == 2
+
+
+def test_a_task_retried_while_it_is_pruned_keeps_what_it_needs(stores: Sequence[Storage]) -> None:
+    """Who retries an old task between its being found and its being deleted has it whole: its payload stays (DB05)."""
+    pruner, operator, *_ = stores
+    payload = '{"x":"%s"}' % ("y" * 5_000)
+    task_id = enqueue_one(operator, payload_json=payload)
+    who = join(operator)
+    finish(operator, who, failure(claim_one(operator, who), final=True))
+    retried: list[Answer] = []
+
+    def retry_once(is_about_to_write: bool) -> None:
+        if is_about_to_write and not retried:
+            retried.extend(operator.queue.retry([task_id]))
+
+    pruner.on_write(retry_once)
+    assert pruner.queue.prune(0.0) == 0
+    assert len(retried) == 1
+    assert claim_one(operator, who).payload_json == payload
+
+
+def test_no_more_of_a_key_run_than_its_limit(url: str) -> None:
+    """Twenty workers that claim and finish at once never run more tasks of a key than its limit, whoever looks, and
+    X."""
+    limits = {"one": 1, "two": 2}
+    with ExitStack() as resources:
+        many = [resources.enter_context(closing(opened(url))) for _ in range(20)]
+        for key, most in limits.items():
+            many[0].rules.set_limit(Limit(key, max_running=most))
+        keys = [*limits, "free"]
+        ids = enqueue(many[0], *[NewTask("t", concurrency_key=keys[number % 3]) for number in range(90)]).ids
+        seen: Counter[str] = Counter()
+
+        def work(store: Storage, number: int) -> int:
+            who, lanes, executed = join(store, f"w{number}"), all_lanes(store), 0
+            deadline = monotonic() + WAIT
+            while store.queue.open_totals() != NOTHING_OPEN and monotonic() < deadline:
+                tasks = store.queue.claim(who, lanes, 3).tasks
+                for key, running in _running_by_key(store).items():
+                    seen[key] = max(seen[key], running)
+                executed += finish(store, who, *map(success, tasks))
+            return executed
+
+        assert sum(together(many, work)) == len(ids)
+    assert {key: seen[key] for key in limits if seen[key] > limits[key]} == {}
+
+
+NOTHING_OPEN = {"blocked": 0, "scheduled": 0, "pending": 0, "running": 0}
+
+
+def _running_by_key(store: Storage) -> dict[str, int]:
+    """Return how many tasks of each key run, as one statement sees it."""
+    rows = execute(
+        store,
+        "SELECT concurrency_key AS key, count(*) AS number FROM work_queue WHERE status = 'running' GROUP BY 1",
+    )
+    return {row["key"]: row["number"] for row in rows}
 
 
 def test_stores_are_used_from_many_threads(url: str) -> None:

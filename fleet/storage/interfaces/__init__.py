@@ -28,7 +28,7 @@ from fleet.storage.interfaces.queue import NEWEST_TASKS, WorkQueue
 from fleet.storage.interfaces.registration import ALL_WORKERS, ProvenDead, RegistrationBackend
 from fleet.storage.interfaces.rules import LimitUse, Pause, QueueRules
 from fleet.storage.interfaces.schedules import Schedules
-from fleet.storage.interfaces.store import Storage, Watch
+from fleet.storage.interfaces.store import OpenTransaction, Storage, Watch
 from fleet.storage.interfaces.transaction import Transaction
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "LimitUse",
     "Pause",
     "QueueRules",
+    "OpenTransaction",
     "Schedules",
     "Storage",
     "Watch",

@@ -330,11 +330,21 @@ class ControlPlane(Protocol):
     def last_gap(self) -> Gap | None:
         """Read the last gap between maintenance passes."""
 
-    def rescue(self, gap: Gap | None, proven_dead: ProvenDead, limit: int = 200) -> tuple[str, ...]:
+    def rescue(
+        self, gap: Gap | None, proven_dead: ProvenDead, limit: int = 200, goes_on: Callable[[], bool] = lambda: True
+    ) -> tuple[str, ...]:
         """Mark lost workers and give their tasks back, a transaction each, guarded by what was seen.
 
-        Also rescues running tasks whose worker row is missing, ended or of another incarnation. Returns one line per
-        verdict, which names worker, last beat, threshold and tasks.
+        Also rescues running tasks whose worker row is missing, ended or of another incarnation.
+
+        Args:
+            gap: the last gap between maintenance passes.
+            proven_dead: whether a process is certainly gone.
+            limit: how many lost workers, and how many holders of tasks that are none, are looked for at most.
+            goes_on: called after each of them; False leaves the others to a later call.
+
+        Returns:
+            One line per verdict, which names worker, last beat, threshold and tasks.
         """
 
     def expire(self, gap: Gap | None, proven_dead: ProvenDead) -> tuple[str, ...]:

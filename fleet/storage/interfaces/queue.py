@@ -180,7 +180,7 @@ class WorkQueue(Protocol):
         """
 
     def prune_after(self, after: int, older_than: float, limit: int = 1_000) -> tuple[int, int]:
-        """Prune the next `limit` ids after `after`; return how many went, and where to go on (0: that was all)."""
+        """Prune up to `limit` of the ids after `after`; return how many went, and where to go on (0: that was all)."""
 
     def declare_handlers(self, handlers: Iterable[HandlerDefaults]) -> None:
         """Store handler defaults that differ from what is stored (read first: idle starts do not write)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -15,6 +16,23 @@ from fleet.storage.interfaces.registration import RegistrationBackend
 from fleet.storage.interfaces.rules import QueueRules
 from fleet.storage.interfaces.schedules import Schedules
 from fleet.storage.interfaces.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that a server keeps dead rows for.
+
+    Attributes:
+        pid: the server's process for its session.
+        application: what the session calls itself; "" where it does not.
+        state: what it does, in the server's words.
+        seconds: how long it has been open.
+    """
+
+    pid: int
+    application: str
+    state: str
+    seconds: float
 
 
 class Watch(Protocol):
@@ -113,6 +131,9 @@ class Storage(Protocol):
 
     def sizes(self) -> Mapping[str, int]:
         """Return bytes by what takes them: `log` (written ahead, not yet in the file), `free` (usable again)."""
+
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """Return the oldest open transactions of others, as far as they may be seen; none on SQLite."""
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while an operation waits for a lock or a connection."""

@@ -9,7 +9,7 @@ from fleet.domain.task import TaskStatus
 from fleet.errors import ConflictError, NotFound
 from fleet.storage.database import Transaction
 from fleet.storage.guards import OPEN
-from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.parameters import by_id, by_ids, ids_json
 from fleet.storage.queue import dependencies
 from fleet.storage.queue.entering import Entrant, enter
 from fleet.storage.queue.limits import KeyGate
@@ -38,11 +38,11 @@ _END = Statement(
         AND NOT EXISTS (SELECT 1 FROM work_queue WHERE batch_id = :batch_id AND {OPEN})
     RETURNING callback_id"""
 )
-_CALLBACK = Statement(
+_CALLBACK = by_id(
     """SELECT id, available_at, concurrency_key FROM work_queue
     WHERE id = :id AND status = 'blocked' AND blocked_reason = 'batch'"""
 )
-_WAIT_FOR_PARENTS = Statement(
+_WAIT_FOR_PARENTS = by_id(
     """UPDATE work_queue SET blocked_reason = 'parents'
     WHERE id = :id AND status = 'blocked' AND blocked_reason = 'batch'"""
 )

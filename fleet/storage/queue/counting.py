@@ -30,20 +30,18 @@ def _counting(condition: str) -> Statement:
 # A lane that prefers other workers counts once its first task has waited for them: see claiming.
 _HEAD = """SELECT coalesce(h.available_at, h.created_at) <= :preferred_until FROM work_queue h
     WHERE h.status = 'pending' AND h.lane_id = {lane} ORDER BY h.rank, h.id LIMIT 1"""
-_CLAIMABLE_TEXT = """SELECT count(*) FROM (SELECT 1 FROM work_queue WHERE status = 'pending'
-    AND lane_id IN (SELECT {lane} FROM {source} WHERE {flag} OR ({head}))
-    AND lane_id NOT IN ({paused}) LIMIT :limit) AS found"""
-
-
-def _claimable(lane: str, source: str, flag: str) -> str:
-    return _CLAIMABLE_TEXT.format(lane=lane, source=source, flag=flag, head=_HEAD.format(lane=lane), paused=_PAUSED)
-
-
+_LANE = {"sqlite": "json_extract(j.value, '$[0]')", "postgresql": "CAST(j.value->>0 AS bigint)"}
+# PostgreSQL, told to go through each lane in its order, does so whatever its statistics say.
 _CLAIMABLE = Statement(
-    _claimable("json_extract(j.value, '$[0]')", "json_each(:lanes) j", "json_extract(j.value, '$[2]') = 0"),
-    _claimable(
-        "CAST(j.value->>0 AS bigint)", "json_array_elements(CAST(:lanes AS json)) AS j (value)", "j.value->>2 = '0'"
-    ),
+    f"""SELECT count(*) FROM (SELECT 1 FROM work_queue WHERE status = 'pending'
+        AND lane_id IN (SELECT {_LANE["sqlite"]} FROM json_each(:lanes) j
+            WHERE json_extract(j.value, '$[2]') = 0 OR ({_HEAD.format(lane=_LANE["sqlite"])}))
+        AND lane_id NOT IN ({_PAUSED}) LIMIT :limit) AS found""",
+    f"""SELECT count(*) FROM (SELECT 1 FROM json_array_elements(CAST(:lanes AS json)) AS j (value)
+        CROSS JOIN LATERAL (SELECT 1 FROM work_queue WHERE status = 'pending' AND lane_id = {_LANE["postgresql"]}
+            ORDER BY rank, id LIMIT :limit) AS one
+        WHERE (j.value->>2 = '0' OR ({_HEAD.format(lane=_LANE["postgresql"])}))
+            AND {_LANE["postgresql"]} NOT IN ({_PAUSED}) LIMIT :limit) AS found""",
 )
 _UNFINISHED = (
     _counting(f"status = 'pending' AND lane_id NOT IN ({_PAUSED})"),

@@ -19,7 +19,7 @@ from fleet.domain.execution import Fence, Finish
 from fleet.domain.task import FINAL_STATUSES, BlockedReason, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.guards import WAITING, leaving, status_in
-from fleet.storage.parameters import by_ids, ids_json
+from fleet.storage.parameters import by_id, by_ids, ids_json
 from fleet.storage.queue import avoidance, dependencies, history
 from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.queue.follow_up import follow_up
@@ -34,7 +34,7 @@ _TO_DONE = """UPDATE work_queue SET status = 'done', result_json = {result}, err
 _STILL_RUNNING = f"work_queue.{leaving(TaskStatus.RUNNING, to=(TaskStatus.DONE,))}"
 _DONE_TEXT = f"""{_TO_DONE.format(result="f.result", started="f.started")} FROM ({{rows}}) f
 WHERE {_MINE} AND {_STILL_RUNNING} RETURNING work_queue.claim_token, {CHANGED_COLUMNS}"""
-_DONE = Statement(
+_DONE = by_id(
     _DONE_TEXT.format(
         rows="""SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS token,
             json_extract(value, '$[2]') AS result, json_extract(value, '$[3]') AS started
@@ -49,7 +49,7 @@ _DONE = Statement(
 
 _DONE_ONE_TEXT = f"""{_TO_DONE} WHERE id = :id AND claim_token = :token AND incarnation = :incarnation
     AND {_STILL_RUNNING} RETURNING claim_token, {CHANGED_COLUMNS}"""
-_DONE_ONE = Statement(
+_DONE_ONE = by_id(
     _DONE_ONE_TEXT.format(result=":result", started=":started"),
     _DONE_ONE_TEXT.format(result="CAST(:result AS json)", started="CAST(:started AS timestamptz)"),
 )
@@ -96,7 +96,7 @@ _FIELDS = {
     "started": "timestamptz",
     "avoid": "text",
 }
-_END = Statement(
+_END = by_id(
     _END_TEXT.format(
         time="TEXT",
         rows="SELECT "

@@ -9,6 +9,7 @@ from typing import Any
 from fleet.domain.task import FINAL_STATUSES, Answer, BlockedReason, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.guards import DEDUPE_OPEN, WAITING, leaving
+from fleet.storage.parameters import HELD_BY_EACH, by_id
 from fleet.storage.queue import batches, dependencies
 from fleet.storage.queue.changed import CHANGED_COLUMNS, Changed
 from fleet.storage.queue.entering import entrance
@@ -19,15 +20,15 @@ from fleet.storage.sql import Statement
 _SEEN_TEXT = "SELECT id, status, task, concurrency_key, dedupe_key, worker FROM work_queue WHERE id = :id"
 _SEEN = Statement(_SEEN_TEXT, f"{_SEEN_TEXT} FOR UPDATE")
 
-_CANCEL = Statement(
+_CANCEL = by_id(
     f"""UPDATE work_queue SET status = 'cancelled', blocked_reason = NULL, finished_at = :now,
         error = 'cancelled by request', error_kind = 'cancelled', cancel_requested = true
     WHERE id = :id AND {leaving(*WAITING, to=(TaskStatus.CANCELLED,))} RETURNING {CHANGED_COLUMNS}"""
 )
-_ASK = Statement("UPDATE work_queue SET cancel_requested = true WHERE id = :id AND status = 'running'")
+_ASK = by_id("UPDATE work_queue SET cancel_requested = true WHERE id = :id AND status = 'running'")
 
 _RETRIED = (TaskStatus.FAILED, TaskStatus.CANCELLED)
-_RETRY = Statement(
+_RETRY = by_id(
     f"""UPDATE work_queue SET status = :status, blocked_reason = :reason, attempt = 0, interruptions = 0,
         cancel_requested = false, deadline_at = NULL, available_at = NULL, avoid_worker = NULL, worker = NULL,
         incarnation = NULL, claimed_at = NULL, started_at = NULL, finished_at = NULL, progress = NULL,
@@ -43,8 +44,7 @@ _FAILED_TEXT = """SELECT id FROM work_queue WHERE status = 'failed' AND id > :af
 _REQUESTS = Statement(
     """SELECT worker, id, claim_token FROM work_queue
     WHERE status = 'running' AND cancel_requested = true AND worker IN (SELECT value FROM json_each(:workers))""",
-    """SELECT worker, id, claim_token FROM work_queue WHERE status = 'running' AND cancel_requested = true
-        AND worker IN (SELECT value FROM json_array_elements_text(CAST(:workers AS json)))""",
+    f"SELECT q.worker, q.id, q.claim_token FROM {HELD_BY_EACH} WHERE q.cancel_requested",
 )
 
 

@@ -6,6 +6,7 @@ from fleet.domain.rank import rank
 from fleet.storage.database import Database, Transaction
 from fleet.storage.guards import OPEN
 from fleet.storage.meta import age_ms
+from fleet.storage.parameters import by_id
 from fleet.storage.sql import Statement, time_of
 
 _STRETCH = 20_000
@@ -17,7 +18,7 @@ _OPEN = Statement(
     f"""SELECT id, priority, created_at, rank FROM work_queue
     WHERE id > :after AND id <= :upto AND {OPEN} ORDER BY id"""
 )
-_SET = Statement(f"UPDATE work_queue SET rank = :rank WHERE id = :id AND {OPEN}")
+_SET = by_id(f"UPDATE work_queue SET rank = :rank WHERE id = :id AND {OPEN}")
 
 
 def rank_anew(database: Database) -> int:

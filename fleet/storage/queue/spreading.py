@@ -21,7 +21,7 @@ from fleet.domain.spreading import (
     share,
 )
 from fleet.storage.database import Transaction
-from fleet.storage.parameters import ids_json
+from fleet.storage.parameters import by_id, ids_json
 from fleet.storage.queue import claiming, counting
 from fleet.storage.queue.claiming import MAY_CLAIM, PASSED_OVER, WHAT, before, lanes_json
 from fleet.storage.rows import dumps, lane_of, names_of, quantities
@@ -83,7 +83,7 @@ _CANDIDATES = Statement(
 _TO_CLAIM_TEXT = f"""SELECT q.id, {WHAT}, q.concurrency_key, q.deadline_at IS NOT NULL AND q.deadline_at <= :now
     FROM {{listed}} JOIN work_queue q ON q.id = {{id}} WHERE q.status = 'pending' ORDER BY {{place}} LIMIT :limit"""
 # In this order the rows are locked, one after the other; what others hold is skipped.
-_TO_CLAIM = Statement(
+_TO_CLAIM = by_id(
     _TO_CLAIM_TEXT.format(listed="json_each(:ids) j", id="j.value", place="j.key"),
     _TO_CLAIM_TEXT.format(
         listed="json_array_elements_text(CAST(:ids AS json)) WITH ORDINALITY AS j (value, place)",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fleet.storage.parameters import by_id
 from fleet.storage.sql import Statement
 
 # One statement: the claim is looked at and the step written at once.
-SAVE = Statement(
+SAVE = by_id(
     """INSERT INTO work_step (task_id, name, value_json, claim_token, created_at)
     SELECT id, :name, :value, claim_token, :now FROM work_queue
     WHERE id = :id AND claim_token = :token AND status = 'running' AND incarnation = :incarnation

@@ -26,6 +26,7 @@ from fleet.errors import NotCounted
 from fleet.storage import minutes
 from fleet.storage.database import Database, Transaction, original
 from fleet.storage.interfaces import NEWEST_TASKS, MinuteCount
+from fleet.storage.parameters import by_id
 from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
 from fleet.storage.queue import spreading as spread
 from fleet.storage.queue.enqueuing import add_tasks
@@ -39,11 +40,11 @@ _LANES = Statement(
     """SELECT lane_id, queue, task, capability_key, assigned_worker FROM claim_lane
     WHERE lane_id > :after ORDER BY lane_id"""
 )
-_START = Statement(
+_START = by_id(
     """UPDATE work_queue SET started_at = coalesce(started_at, :now)
     WHERE id = :id AND claim_token = :token AND status = 'running' AND incarnation = :incarnation"""
 )
-_PROGRESS = Statement(
+_PROGRESS = by_id(
     """UPDATE work_queue SET progress = :fraction, progress_text = :text
     WHERE id = :id AND claim_token = :token AND status = 'running' AND incarnation = :incarnation"""
 )

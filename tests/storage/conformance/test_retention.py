@@ -4,7 +4,9 @@ from fleet.domain.task import NewTask
 from fleet.storage.interfaces import Storage
 from fleet.storage.tables import limit_state
 from tests.ageing import age
-from tests.storage.samples import claim_one, enqueue, enqueue_one, failure, finish, join, row, success
+from tests.storage.samples import claim_one, enqueue, enqueue_one, execute, failure, finish, join, row, success
+
+OLD, FUTURE = "2000-01-01T00:00:00.000Z", "2100-01-01T00:00:00.000Z"
 
 
 def finished(store: Storage, count: int) -> tuple[int, ...]:
@@ -107,12 +109,31 @@ def test_settings_are_kept(store: Storage) -> None:
 
 def test_maintenance_goes_round_by_its_cursor(store: Storage) -> None:
     """A bounded stretch of ids a call: open tasks are passed over, and all that is old goes (DB02)."""
-    enqueue(store, *[NewTask("u", delay=60)] * 25)
+    enqueue(store, *[NewTask("u", delay=60)] * 50)
     finished(store, 30)
-    deleted = [store.queue.prune(0.0, 10) for _ in range(7)]
-    assert deleted[:2] == [0, 0]
+    deleted = [store.queue.prune(0.0, 2) for _ in range(20)]
+    assert deleted[0] == 0
     assert sum(deleted) == 30
-    assert max(deleted) <= 10
+    assert max(deleted) <= 2
     finished(store, 5)
-    assert sum(store.queue.prune(0.0, 10) for _ in range(5)) == 5
-    assert store.queue.totals() == {"scheduled": 25}
+    assert sum(store.queue.prune(0.0, 2) for _ in range(6)) == 5
+    assert store.queue.totals() == {"scheduled": 50}
+
+
+def test_a_week_of_young_tasks_is_not_swept_through(store: Storage) -> None:
+    """Behind a stretch that ends with a young task all are young: the cursor goes back to the first, and what has
+    become old there goes at once, however many young ones there are (DB02)."""
+    first = finished(store, 100)[0]
+    assert [store.queue.prune(50.0, 2) for _ in range(3)] == [0, 0, 0]
+    assert execute(store, "SELECT prune_cursor FROM maintenance") == [{"prune_cursor": 0}]
+    execute(store, f"UPDATE work_queue SET finished_at = '{OLD}' WHERE id <= {first + 4}")
+    assert [store.queue.prune(50.0, 2) for _ in range(3)] == [2, 2, 1]
+
+
+def test_a_time_of_making_in_the_future_stops_no_sweep(store: Storage) -> None:
+    """A task that says it is made next century is evidence of nothing: what lies behind it is looked at too."""
+    enqueue(store, *[NewTask("u", delay=60)] * 100)
+    execute(store, f"UPDATE work_queue SET created_at = '{FUTURE}'")
+    finished(store, 3)
+    execute(store, f"UPDATE work_queue SET finished_at = '{OLD}' WHERE status = 'done'")
+    assert sum(store.queue.prune(50.0, 2) for _ in range(6)) == 3
