@@ -90,8 +90,8 @@ _SET = {
     # Once for all: said in each transaction, it took a turn to the server and back.
     "synchronous_commit": "'off'",
     "TimeZone": "'UTC'",
-    # Plans are kept for long, and made while a queue is short, or from statistics of that time. To read a whole table is
-    # never right for what is asked all day; where nothing else can be done it is done all the same.
+    # Plans are kept for long, and made while a queue is short, or from statistics of that time. To read a whole table
+    # is never right for what is asked all day; where nothing else can be done it is done all the same.
     "enable_seqscan": "'off'",
     **{name: f"'{value}'" for name, value in silence.OF_THE_SERVER.items()},
 }
