@@ -98,7 +98,8 @@ def pgbouncer(server: PostgresServer, mode: PoolMode, **settings: str) -> Iterat
             (directory / name).chmod(0o600)
             _hand_over(directory / name, account)
         with bouncer.log.open("ab") as output:
-            process = _spawn([program, directory / "pgbouncer.ini"], account, directory, output)
+            # SIGQUIT is ignored by what a shell starts in its background, and PgBouncer leaves that as it is.
+            process = _spawn([program, directory / "pgbouncer.ini"], account, directory, output, "KILL")
         resources.callback(_wait, process)
         resources.callback(process.kill)
         deadline = time.monotonic() + _DEADLINE

@@ -444,10 +444,11 @@ def _spawn(
     account: _Account,
     directory: Path,
     output: IO[bytes] | int = subprocess.DEVNULL,
+    last_signal: str = "QUIT",
 ) -> subprocess.Popen[bytes]:
-    """Start a program as the account; the kernel sends it SIGQUIT as soon as we die, by `setpriv`."""
+    """Start a program as the account; the kernel sends it a last signal as soon as we die, by `setpriv`."""
     return subprocess.Popen(
-        ["setpriv", "--pdeathsig", "QUIT", *command],
+        ["setpriv", "--pdeathsig", last_signal, *command],
         cwd=directory,
         env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"},
         stdin=subprocess.DEVNULL,
