@@ -20,7 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -261,7 +261,7 @@ def _speaks_tls(binaries: Path) -> bool:
     return b"libssl" in (binaries / "postgres").read_bytes()
 
 
-def start_server(base: Path) -> PostgresServer:
+def start_server(base: Path, settings: Mapping[str, str] | None = None) -> PostgresServer:
     """Give the tests a PostgreSQL server: the one FLEET_TEST_POSTGRES_URL names, or else a private one.
 
     Call it in the main thread: a private server ends with the thread that starts it. Its data lie in a
@@ -269,6 +269,7 @@ def start_server(base: Path) -> PostgresServer:
 
     Args:
         base: directory, created if need be, which receives the log of a private server, `postgres.log`.
+        settings: of a private server, beside and before those of the tests.
 
     Returns:
         The server, which accepts connections. It stops at the latest when this process exits.
@@ -277,7 +278,7 @@ def start_server(base: Path) -> PostgresServer:
         PostgresError: there is no server to run, or it does not start.
     """
     address = os.environ.get(_URL_VARIABLE)
-    server = _borrow_server(address) if address else _start_private_server(base)
+    server = _borrow_server(address) if address else _start_private_server(base, settings=settings)
     atexit.register(server.stop)
     return server
 
@@ -288,7 +289,9 @@ def _borrow_server(address: str) -> PostgresServer:
     return server
 
 
-def _start_private_server(base: Path, certificate: Certificate | None = None) -> PostgresServer:
+def _start_private_server(
+    base: Path, certificate: Certificate | None = None, settings: Mapping[str, str] | None = None
+) -> PostgresServer:
     base.mkdir(parents=True, exist_ok=True)
     _remove_abandoned_directories()
     account = _find_account()
@@ -296,6 +299,7 @@ def _start_private_server(base: Path, certificate: Certificate | None = None) ->
         directory = _create_directory(account, resources)
         binaries = _find_binaries(account, directory) if certificate is None else _find_tls_binaries()
         cluster = _Cluster(binaries, account, directory, base / "postgres.log", _find_free_port())
+        cluster.settings = tuple({**_SETTINGS, **(settings or {})}.items())
         cluster.initialise()
         if certificate is not None:
             cluster.certify(certificate)
