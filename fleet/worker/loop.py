@@ -99,7 +99,7 @@ class Worker:
         settings, slot, claims, orders = self._settings, self._slot, self._claims, self._orders
         if slot.is_concurrent:
             return ConcurrentRunner(slot, claims, orders, self._handlers, settings.capabilities, wholeness, beat_alone)
-        prefetch = Prefetch(settings.prefetch)
+        prefetch = Prefetch(settings.prefetch, self._storage.largest_batch)
         return BatchRunner(slot, board, self._keeper, claims, orders, self._handlers, prefetch, beat_alone, wholeness)
 
     def run(self) -> int:

@@ -54,6 +54,11 @@ def test_only_a_file_tolerates_slow_writes(store: Storage) -> None:
     assert store.tolerates_slow_writes != store.url.startswith("postgresql")
 
 
+def test_claims_are_smaller_where_others_cannot_write_meanwhile(store: Storage) -> None:
+    """A claim brings up to 500 tasks on PostgreSQL, and 100 on SQLite, whose lock others wait for."""
+    assert store.largest_batch == (500 if store.url.startswith("postgresql") else 100)
+
+
 def test_a_transaction_that_fails_leaves_nothing(store: Storage) -> None:
     """An exception in the block rolls everything back, and the store works on."""
 
