@@ -175,6 +175,11 @@ class Database:
                 self._wait_or_raise(connection, error, deadline)
 
     @property
+    def rows_are_locked(self) -> bool:
+        """Whether rows are locked one by one, so that a write that finds nothing to do is in nobody's way."""
+        return not self._ways.one_writer
+
+    @property
     def commits_alone(self) -> bool:
         """Whether `add` can be used."""
         return self._ways.commits_alone
@@ -230,6 +235,19 @@ class Database:
                     self._wait_or_raise(connection, error, deadline)
                 finally:
                     _roll_back(connection)
+
+    def glance(self, work: Callable[[Runner], T]) -> T:
+        """Run `work`, which is one statement that reads, without a transaction around it; only on a server.
+
+        Errors are those of `read`.
+        """
+        deadline = self._waiting.boottime() + self.busy_wait
+        with self._wired() as connection:
+            while True:
+                try:
+                    return work(Runner(connection))
+                except Exception as error:
+                    self._wait_or_raise(connection, error, deadline)
 
     def at_once(self, statement: Statement, **values: Any) -> int:
         """Run one statement that is its own transaction; return how many rows it touched.

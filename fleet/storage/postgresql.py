@@ -22,6 +22,8 @@ from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire
 
 _CLOCK = Statement("SELECT clock_timestamp()")
+_BEGIN = "BEGIN; SELECT clock_timestamp()"
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT clock_timestamp()"
 _UNIQUE_VIOLATION = "23505"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _RUN_AGAIN = {"40001", "40P01", "55P03"}
@@ -32,6 +34,9 @@ LOCK_TIMEOUT_MS = 1_000
 
 DURABLE_LOCK_TIMEOUT_MS = 10_000
 """For transactions that may hold a caller's own statements, which cannot be run again for them."""
+
+_DURABLE = f"SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}"
+_BEGIN_DURABLE = f"BEGIN; {_DURABLE}; SELECT clock_timestamp()"
 
 
 class PostgresqlWays:
@@ -82,23 +87,30 @@ class PostgresqlWays:
         """Open a transaction; one that may be repeated need not wait for the disk."""
         if self._read_only:
             raise DatabaseError(f"{self.shown} was opened read-only")
+        if isinstance(connection, Wire):
+            connection.begin_by(_BEGIN_DURABLE if durable else _BEGIN)
+            return
         # Statements run on the driver's cursor, which SQLAlchemy does not see: without this it would not commit them.
         connection.begin()
         if durable:
-            connection.exec_driver_sql(
-                f"SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}"
-            )
+            connection.exec_driver_sql(_DURABLE)
 
     def press(self, connection: Connection | Wire, durable: bool) -> None:
         """Nothing is chosen before a transaction begins."""
 
     def begin_read(self, connection: Connection | Wire) -> None:
         """Open a transaction in which every statement sees the same snapshot."""
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        if isinstance(connection, Wire):
+            connection.begin_by(_BEGIN_READING)
+        else:
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
     def now(self, runner: Runner, clock: Clock) -> datetime:
         """Return the server's time: hosts need not agree about theirs."""
-        moment = runner.value(_CLOCK)
+        connection = runner.connection
+        # As it was when the transaction began, if nothing was asked since: it may have waited for others' locks.
+        fresh = runner.is_fresh and isinstance(connection, Wire) and connection.began_at is not None
+        moment = connection.began_at if fresh else runner.value(_CLOCK)
         return truncated(moment.astimezone(UTC))
 
     def is_busy(self, error: BaseException) -> bool:

@@ -25,9 +25,10 @@ class Wire:
         closed: whether it has gone back to the pool.
         info: what is remembered of the connection as long as it lives.
         is_broken: whether it was found to be of no use any more.
+        began_at: what a server said of the time when the transaction began; None where none was asked.
     """
 
-    __slots__ = ("_driver", "closed", "connection", "dialect", "info", "is_broken")
+    __slots__ = ("_driver", "_is_server", "began_at", "closed", "connection", "dialect", "info", "is_broken")
 
     def __init__(self, source: Source) -> None:
         self.connection: Any = source.raw_connection()
@@ -35,6 +36,11 @@ class Wire:
         self.dialect = source.dialect
         self.info: dict[Any, Any] = self.connection.info
         self.closed = self.is_broken = False
+        self.began_at: Any = None
+        self._is_server = self.dialect.name == "postgresql"
+        if self._is_server:
+            # Its driver would begin by itself, and take a turn to the server and back for that alone.
+            self._driver.autocommit = True
 
     def exec_driver_sql(self, sql: str) -> None:
         """Run a statement that returns nothing."""
@@ -42,6 +48,14 @@ class Wire:
 
     def begin(self) -> None:
         """Nothing is to be said: the driver begins with the first statement, or is told by one."""
+
+    def begin_by(self, sql: str) -> None:
+        """Begin on a server, in one turn, by statements of which the last reads the time."""
+        cursor = self._driver.execute(sql, prepare=False)
+        while cursor.nextset():
+            pass
+        self.began_at = cursor.fetchone()[0]
+        cursor.close()
 
     def commit(self) -> None:
         """Commit."""
@@ -59,7 +73,7 @@ class Wire:
 
     def has_ended(self) -> bool:
         """Return whether the server has ended the session while nobody used it; asks the socket, not the server."""
-        if self.dialect.name != "postgresql":
+        if not self._is_server:
             return False
         session = self._driver.pgconn
         try:
@@ -71,8 +85,14 @@ class Wire:
         return bool(session.status)
 
     def close(self) -> None:
-        """Give the connection back to the pool."""
+        """Give the connection back to the pool, as the pool's others are."""
         self.closed = True
+        if self._is_server and not self.is_broken:
+            try:
+                self._driver.rollback()
+                self._driver.autocommit = False
+            except Exception:
+                self.invalidate()
         self.connection.close()
 
 

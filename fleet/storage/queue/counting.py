@@ -11,7 +11,7 @@ from fleet.domain.lanes import PREFERENCE_WAIT, LaneClaim, requires_of
 from fleet.domain.task import OPEN_STATUSES, QueueCounts, TaskFilter, TaskRecord, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.rows import TASK_COLUMNS, task_of
-from fleet.storage.sql import Statement, time_of
+from fleet.storage.sql import Runner, Statement, time_of
 
 _NO_LIMIT = 2**31
 
@@ -39,11 +39,19 @@ def _claimable(lane: str, source: str, flag: str) -> str:
     return _CLAIMABLE_TEXT.format(lane=lane, source=source, flag=flag, head=_HEAD.format(lane=lane), paused=_PAUSED)
 
 
-_CLAIMABLE = Statement(
-    _claimable("json_extract(j.value, '$[0]')", "json_each(:lanes) j", "json_extract(j.value, '$[2]') = 0"),
-    _claimable(
+_CLAIMABLE_OF = {
+    "sqlite": _claimable("json_extract(j.value, '$[0]')", "json_each(:lanes) j", "json_extract(j.value, '$[2]') = 0"),
+    "postgresql": _claimable(
         "CAST(j.value->>0 AS bigint)", "json_array_elements(CAST(:lanes AS json)) AS j (value)", "j.value->>2 = '0'"
     ),
+}
+_CLAIMABLE = Statement(**_CLAIMABLE_OF)
+# Without a transaction, whose beginning tells the time, and whose end is waited for: a keeper's look is on the way from
+# an enqueue to the handler.
+_CLAIMABLE_NOW = Statement(
+    _CLAIMABLE_OF["postgresql"]
+    .replace(":preferred_until", "(statement_timestamp() - CAST(:wait AS interval))")
+    .replace(":now", "statement_timestamp()")
 )
 _UNFINISHED = (
     _counting(f"status = 'pending' AND lane_id NOT IN ({_PAUSED})"),
@@ -80,6 +88,13 @@ def claimable(transaction: Transaction, lanes: Sequence[LaneClaim], limit: int) 
         transaction.value(
             _CLAIMABLE, lanes=json.dumps(list(lanes)), limit=limit, now=transaction.now, preferred_until=until
         )
+    )
+
+
+def claimable_now(runner: Runner, lanes: Sequence[LaneClaim], limit: int) -> int:
+    """Return the same on PostgreSQL, outside a transaction."""
+    return int(
+        runner.value(_CLAIMABLE_NOW, lanes=json.dumps(list(lanes)), limit=limit, wait=f"{PREFERENCE_WAIT} seconds")
     )
 
 

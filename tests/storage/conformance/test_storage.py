@@ -1,12 +1,14 @@
 import ast
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from fleet.domain.task import NewTask
 from fleet.storage import interfaces
+from fleet.storage.database import Transaction
 from fleet.storage.interfaces import Storage
+from fleet.storage.sql import Statement
 from tests.databases import KINDS, opened
 from tests.storage.samples import enqueue_one, execute, row
 
@@ -156,3 +158,32 @@ def test_the_suite_runs_on_every_kind_of_store(store: Storage, request: pytest.F
     with store.transaction() as transaction:
         assert transaction.connection.dialect.name == dialect
     assert (store.url == ":memory:") is memory
+
+
+def test_the_time_is_no_older_than_what_a_transaction_waited_for(postgresql: Storage) -> None:
+    """A transaction that asks for the time after another statement is told the time then, not that of its beginning
+    (CK09)."""
+    passed = Statement("SELECT clock_timestamp() > transaction_timestamp() + interval '5 milliseconds'")
+
+    def work(transaction: Transaction) -> tuple[datetime, datetime]:
+        begun: datetime = transaction.value(Statement("SELECT transaction_timestamp()"))
+        while not transaction.value(passed):
+            pass
+        return begun, transaction.now
+
+    begun, asked = postgresql.database.write(work)  # type: ignore[attr-defined]
+    assert asked > begun
+
+
+def test_a_callers_transaction_is_one_on_a_connection_that_was_used_before(postgresql: Storage) -> None:
+    """Fleet's own statements begin and end transactions themselves; a caller's, on the same connection, is undone."""
+
+    def fail() -> None:
+        with postgresql.transaction() as transaction:
+            postgresql.queue.enqueue([NewTask("t")], transaction=transaction)
+            raise ZeroDivisionError
+
+    enqueue_one(postgresql)
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(postgresql.queue.list()) == 1
