@@ -116,4 +116,4 @@ def _numbers(tasks: int) -> list[dict[str, int]]:
 
 
 DEFAULT = Ours("Fleet", "auto", 1.0)
-STRICT = Ours("Fleet --prefetch 1", "1", 0.25)
+STRICT = Ours("Fleet --prefetch 1", "1", 0.05)

@@ -146,7 +146,7 @@ class Pgqueuer:
             yield Idle(pids[0], enqueue, lambda: stamps(place))
 
 
-WAYS = (Pgqueuer("pgqueuer", 10, False, 0.5), Pgqueuer("pgqueuer, batches of 500", 500, True, 1.0))
+WAYS = (Pgqueuer("pgqueuer", 10, False, 0.25), Pgqueuer("pgqueuer, batches of 500", 500, True, 1.0))
 
 
 if __name__ == "__main__":

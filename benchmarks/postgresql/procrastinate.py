@@ -128,8 +128,8 @@ class Procrastinate:
 
 
 WAYS = (
-    Procrastinate("procrastinate", 10, True, 0.05),
-    Procrastinate("procrastinate, functions", 10, False, 0.05),
+    Procrastinate("procrastinate", 10, True, 0.025),
+    Procrastinate("procrastinate, functions", 10, False, 0.025),
 )
 
 

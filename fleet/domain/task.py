@@ -18,8 +18,8 @@ MAX_TRACEBACK_CHARACTERS = 20_000
 MAX_BATCH = 500
 """The most tasks that one claim brings: a worker's record in shared memory has room for so many."""
 
-MAX_BATCH_OF_FILE = 100
-"""As many where nobody else can write meanwhile, and the claim's size is not given."""
+SHARED_BATCH = 100
+"""As many where others wait meanwhile: for the lock of a file, or for their fair share."""
 
 SHELL_TASK = "fleet.shell"
 """The handler that executes shell commands, where a worker is allowed to."""

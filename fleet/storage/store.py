@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
-from fleet.domain.task import MAX_BATCH, MAX_BATCH_OF_FILE
+from fleet.domain.task import MAX_BATCH, SHARED_BATCH
 from fleet.errors import DatabaseMissing
 from fleet.storage import schema, upkeep
 from fleet.storage.access import is_there
@@ -116,7 +116,7 @@ class SqlStorage:
     @property
     def largest_batch(self) -> int:
         """How many tasks a claim should bring at most."""
-        return MAX_BATCH_OF_FILE if self.tolerates_slow_writes else MAX_BATCH
+        return SHARED_BATCH if self.tolerates_slow_writes else MAX_BATCH
 
     def now(self) -> datetime:
         """Return the store's time."""
