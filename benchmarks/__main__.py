@@ -20,6 +20,7 @@ from benchmarks.report import markdown, write
 from benchmarks.scale import FULL, QUICK, SHORT, Scale
 
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+RESULTS_POSTGRESQL = RESULTS.with_name("RESULTS-POSTGRESQL.md")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers = () if given.without_peers else all_peers()
     if not peers:
         print("Without peers.", file=sys.stderr)
-    outcomes, failed = _outcomes(given.measures or list(measures.ALL), scale, peers)
+    wanted, report = given.measures, None
+    if not wanted:
+        wanted = [name for name in measures.ALL if (name in measures.POSTGRESQL) is given.postgresql]
+        report = RESULTS_POSTGRESQL if given.postgresql else RESULTS
+    outcomes, failed = _outcomes(wanted, scale, peers)
     checks = [check for outcome in outcomes for check in outcome.checks]
-    output = given.output or (RESULTS if scale.name == "full" and not given.measures else None)
+    output = given.output or (report if scale.name == "full" else None)
     if output:
         figures = [figure for outcome in outcomes for figure in outcome.figures]
         tables = [machine.table(scale.name, load), goals.table(checks)]
@@ -76,13 +81,15 @@ def _scale(given: argparse.Namespace) -> Scale:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Benchmarks: ratios within one run.")
-    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(measures.ALL)}; default all")
+    known = f"of {', '.join(measures.ALL)}; default: all on SQLite"
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=known)
+    parser.add_argument("--postgresql", action="store_true", help="all on PostgreSQL instead, beside other peers")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="about two minutes in all")
     size.add_argument("--short", action="store_true", help="only to see that it works; its figures say nothing")
     parser.add_argument("--runs", type=int, metavar="N", help="rounds of what is compared (default 5; 2 with --quick)")
     parser.add_argument("--without-peers", action="store_true", help="compare with the raw loops alone")
-    parser.add_argument("--output", type=Path, metavar="FILE", help=f"where to write (a full run: {RESULTS.name})")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write (a full run: RESULTS.md)")
     return parser
 
 

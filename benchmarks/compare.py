@@ -40,6 +40,10 @@ class Series:
         """Return the ratio of the medians."""
         return self.median / other.median if other.median else float("inf")
 
+    def paired(self, other: Series) -> Series:
+        """Return the ratio in each round, in which both had their turn."""
+        return Series(tuple(ours / theirs for ours, theirs in zip(self.values, other.values, strict=True)))
+
 
 def in_turns(rounds: int, contestants: Mapping[Key, Callable[[], Value]]) -> dict[Key, list[Value]]:
     """Give every contestant its turn in every round, in changing order, so that a noisy minute meets all of them.

@@ -26,6 +26,8 @@ TEXTS = {
     "1.25x that of the best policy that uses no more worker-hours; 15 tasks of 6 s with at most 10 workers end within "
     "15 s.",
     9: "1,000,000 tasks on up to 10,000 workers simulated in under a minute.",
+    10: "On PostgreSQL, at equal durability: no-op end to end with 1, 4 and 8 workers at least 2x the faster of "
+    "procrastinate and pgqueuer; latency on an idle fleet p50 <= 5 ms.",
 }
 
 
@@ -35,12 +37,11 @@ def verdict(check: Check) -> str:
 
 
 def table(checks: Iterable[Check]) -> Table:
-    """Return every check, in the order of the goals."""
-    rows = tuple(
-        (str(check.goal), check.what, _figure(check), _bound(check), _met(check))
-        for check in sorted(checks, key=lambda check: check.goal)
-    )
-    note = "\n".join(f"{goal}. {text}" for goal, text in TEXTS.items())
+    """Return every check, in the order of the goals, and the goals that they are about."""
+    checks = sorted(checks, key=lambda check: check.goal)
+    rows = tuple((str(check.goal), check.what, _figure(check), _bound(check), _met(check)) for check in checks)
+    spoken_of = {check.goal for check in checks}
+    note = "\n".join(f"{goal}. {text}" for goal, text in TEXTS.items() if goal in spoken_of)
     return Table("Goals", ("goal", "figure", "measured", "wanted", "met"), rows, note)
 
 

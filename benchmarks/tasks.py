@@ -28,13 +28,18 @@ def pause(seconds: float) -> bool:
     return True
 
 
-@app.task()
-def stamp(number: int, folder: str) -> bool:
-    """Remember in this process's file when this task began: its number, and nanoseconds of the monotonic clock."""
+def mark(number: int, folder: str) -> None:
+    """Remember in this process's file when a task began: its number, and nanoseconds of the monotonic clock."""
     began = time.monotonic_ns()
     file = os.open(os.path.join(folder, str(os.getpid())), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, MARK.pack(number, began))
     os.close(file)
+
+
+@app.task()
+def stamp(number: int, folder: str) -> bool:
+    """Remember when this task began."""
+    mark(number, folder)
     return True
 
 

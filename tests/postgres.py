@@ -20,7 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -297,7 +297,7 @@ def _speaks_tls(binaries: Path) -> bool:
     return b"libssl" in (binaries / "postgres").read_bytes()
 
 
-def start_server(base: Path) -> PostgresServer:
+def start_server(base: Path, settings: Mapping[str, str] | None = None) -> PostgresServer:
     """Give the tests a PostgreSQL server: the one FLEET_TEST_POSTGRES_URL names, or else a private one.
 
     Call it in the main thread: a private server ends with the thread that starts it. Its data lie in a
@@ -305,6 +305,7 @@ def start_server(base: Path) -> PostgresServer:
 
     Args:
         base: directory, created if need be, which receives the log of a private server, `postgres.log`.
+        settings: of a private server, beside and before those of the tests.
 
     Returns:
         The server, which accepts connections. It stops at the latest when this process exits.
@@ -313,7 +314,7 @@ def start_server(base: Path) -> PostgresServer:
         PostgresError: there is no server to run, or it does not start.
     """
     address = os.environ.get(_URL_VARIABLE)
-    server = _borrow_server(address) if address else _start_private_server(base)
+    server = _borrow_server(address) if address else _start_private_server(base, settings=settings)
     atexit.register(server.stop)
     return server
 
@@ -325,7 +326,10 @@ def _borrow_server(address: str) -> PostgresServer:
 
 
 def _start_private_server(
-    base: Path, certificate: Certificate | None = None, listening: Listening | None = None
+    base: Path,
+    certificate: Certificate | None = None,
+    listening: Listening | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> PostgresServer:
     base.mkdir(parents=True, exist_ok=True)
     _remove_abandoned_directories()
@@ -334,6 +338,7 @@ def _start_private_server(
         directory = _create_directory(account, resources)
         binaries = _find_binaries(account, directory) if certificate is None else _find_tls_binaries()
         cluster = _Cluster(binaries, account, directory, base / "postgres.log", _find_free_port())
+        cluster.settings = tuple({**_SETTINGS, **(settings or {})}.items())
         cluster.initialise()
         if certificate is not None:
             cluster.certify(certificate)

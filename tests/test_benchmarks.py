@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from array import array
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -24,9 +25,18 @@ from benchmarks.crew import Performed, once_each, processes, threads
 from benchmarks.floors import BareFloor, SchemaFloor
 from benchmarks.outcome import Check, Table
 from benchmarks.peers.base import Peer
+from benchmarks.postgresql import ours as on_postgresql
+from benchmarks.postgresql import waiting
+from benchmarks.postgresql.contestants import Contestant as Rival
+from benchmarks.postgresql.server import Server, serving, setting, value
+from benchmarks.postgresql.turns import rivals
 from benchmarks.processes import Invalid, family_of
 from benchmarks.report import write
 from benchmarks.without_inotify import Library
+from fleet.clock import SystemClock
+from fleet.storage import postgresql
+from fleet.storage.database import Database
+from fleet.storage.sql import Statement
 from fleet.storage.watch import SqliteWatch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,12 +56,15 @@ CHECKS = {
     "policies": 17,
     "varied": 0,
     "simulation": 1,
+    "postgresql-noop": 0,
+    "postgresql-enqueue": 0,
+    "postgresql-latency": 1,
 }
 """How many figures of goals each measure has when there are no peers."""
 FIGURES = ("latency", "heartbeats", "varied")
 """Measures with figures that no goal is about; others have some for more workers than a short run has."""
 VERDICT = re.compile(
-    r"^goal (\d): (.+): (-?[\d.,]+)(?: ?\S+)? \([<>]= [\d.,]+(?: ?\S+)?\): (met|NOT MET)$", re.MULTILINE
+    r"^goal (\d+): (.+): (-?[\d.,]+)(?: ?\S+)? \([<>]= [\d.,]+(?: ?\S+)?\): (met|NOT MET)$", re.MULTILINE
 )
 
 
@@ -105,6 +118,43 @@ def test_every_peer_does_each_task_once(peer: Peer, tmp_path: Path) -> None:
     single.mkdir()
     with peer.enqueuer(single) as enqueue:
         enqueue(1)
+
+
+RIVALS = rivals(PEERS)
+
+
+@pytest.fixture(scope="module")
+def private_server() -> Iterator[Server]:
+    """A server for those who need one."""
+    with serving() as server:
+        yield server
+
+
+@pytest.mark.skipif(not RIVALS, reason="the bench extra is not installed")
+@pytest.mark.parametrize("rival", RIVALS or [None], ids=lambda rival: rival.name if rival else "none")
+@pytest.mark.parametrize("waits", [False, True], ids=["does not wait", "waits"])
+def test_every_peer_on_postgresql_does_each_task_once(rival: Rival, waits: bool, private_server: Server) -> None:
+    """Where the bench extra is installed, each peer on PostgreSQL does every task once with two workers."""
+    with private_server.database(waits) as url:
+        assert value(url, "SELECT count(*) FROM pg_settings WHERE name = 'fsync' AND setting = 'on'") == 1
+        run = rival.run(url, 60, 2, waits)
+    assert run.rate > 0
+    assert sum(run.shares) == 30
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["does not wait", "waits"])
+def test_commits_on_postgresql_wait_as_is_said(
+    waits: bool, private_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database is told whether commits wait; the launcher has Fleet's own sessions wait, which never do otherwise."""
+    if waits:
+        monkeypatch.setattr(postgresql, "_prepare", waiting.prepare)
+    with private_server.database(waits) as url:
+        assert setting(url, "synchronous_commit") == ("on" if waits else "off")
+        database = Database(postgresql.PostgresqlWays(on_postgresql.ours(url)), SystemClock())
+        said = database.read(lambda transaction: transaction.value(Statement("SHOW synchronous_commit")))
+        database.close()
+    assert said == ("on" if waits else "off")
 
 
 @pytest.mark.parametrize("floor", [BareFloor(), SchemaFloor()], ids=lambda floor: floor.name)

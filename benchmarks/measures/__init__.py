@@ -16,6 +16,9 @@ from benchmarks.measures import (
     noop,
     pausing,
     policies,
+    postgresql_enqueue,
+    postgresql_latency,
+    postgresql_noop,
     scaler,
     simulation,
     start,
@@ -43,4 +46,10 @@ ALL: dict[str, Measure] = {
     "policies": policies.measure,
     "varied": varied.measure,
     "simulation": simulation.measure,
+    "postgresql-noop": postgresql_noop.measure,
+    "postgresql-enqueue": postgresql_enqueue.measure,
+    "postgresql-latency": postgresql_latency.measure,
 }
+
+POSTGRESQL = tuple(name for name in ALL if name.startswith("postgresql"))
+"""Those on a server, which have a report of their own."""

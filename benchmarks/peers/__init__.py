@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.peers.base import Peer
 
-PACKAGES = ("huey", "litequeue", "persist-queue", "flatmachines")
+PACKAGES = ("huey", "litequeue", "persist-queue", "flatmachines", "procrastinate", "pgqueuer")
 
 
 def installed() -> bool:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fleet.domain.lanes import ASSIGNED_TIER, Lane, Offer
-from fleet.domain.task import MAX_BATCH
+from fleet.domain.task import SHARED_BATCH
 
 PULL, EVEN_LOAD, CAPABILITY = "pull", "even_load", "capability"
 ALLOCATIONS = (PULL, EVEN_LOAD, CAPABILITY)
@@ -73,7 +73,7 @@ class Load(NamedTuple):
 
 def capacity_of(slots: int) -> int:
     """Return how many tasks a worker can hold: what it executes at a time, or a batch that it executes one by one."""
-    return slots if slots > 1 else MAX_BATCH
+    return slots if slots > 1 else SHARED_BATCH
 
 
 def level(claimable: int, loads: Sequence[Load]) -> int:

@@ -15,7 +15,11 @@ from fleet.domain.retry import RetryPolicy
 INLINE_PAYLOAD_BYTES = 2048
 MAX_ERROR_CHARACTERS = 4_000
 MAX_TRACEBACK_CHARACTERS = 20_000
-MAX_BATCH = 100
+MAX_BATCH = 500
+"""The most tasks that one claim brings: a worker's record in shared memory has room for so many."""
+
+SHARED_BATCH = 100
+"""As many where others wait meanwhile: for the lock of a file, or for their fair share."""
 
 SHELL_TASK = "fleet.shell"
 """The handler that executes shell commands, where a worker is allowed to."""

@@ -47,8 +47,8 @@ class Dialect(Protocol):
     def writing(self, on_wait: Callable[[], None], hurries: bool = False) -> Any:
         """Return a context manager: this process's turn to write; where it hurries, others let it past."""
 
-    def begin_write(self, connection: Connection | Wire, durable: bool, lent: bool = False) -> None:
-        """Open a transaction that may write; one that is lent holds a caller's statements, or a migration's."""
+    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
+        """Open a transaction that may write; one of SQLAlchemy's holds a caller's statements, or a migration's."""
 
     def press(self, connection: Connection | Wire, durable: bool) -> None:
         """Choose how hard the commit is pressed to disk, where that is chosen before the transaction begins."""
@@ -162,7 +162,7 @@ class Database:
         """
         self._check_not_inside_own()
         with self._connected() if alembic else self._wired() as connection:
-            return self._in_turn(connection, lambda: self._once(connection, work, durable, alembic), durable)
+            return self._in_turn(connection, lambda: self._once(connection, work, durable), durable)
 
     def _in_turn(self, connection: Connection | Wire, attempt: Callable[[], T], hurries: bool = False) -> T:
         """Do something in this process's turn to write, again and again while the database is busy."""
@@ -173,6 +173,11 @@ class Database:
                     return attempt()
             except Exception as error:
                 self._wait_or_raise(connection, error, deadline)
+
+    @property
+    def rows_are_locked(self) -> bool:
+        """Whether rows are locked one by one, so that a write that finds nothing to do is in nobody's way."""
+        return not self._ways.one_writer
 
     @property
     def commits_alone(self) -> bool:
@@ -204,11 +209,11 @@ class Database:
 
             return self._in_turn(wire, attempt, True)
 
-    def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool, lent: bool) -> T:
+    def _once(self, connection: Connection | Wire, work: Callable[[Transaction], T], durable: bool) -> T:
         # Before, not after: between the lock and the next line of Python another thread may hold the interpreter.
         self._on_write(True)
         try:
-            self._ways.begin_write(connection, durable, lent)
+            self._ways.begin_write(connection, durable)
             result = work(Transaction(connection, self._ways, self._clock))
             connection.commit()
             return result
@@ -230,6 +235,19 @@ class Database:
                     self._wait_or_raise(connection, error, deadline)
                 finally:
                     _roll_back(connection)
+
+    def glance(self, work: Callable[[Runner], T]) -> T:
+        """Run `work`, which is one statement that reads, without a transaction around it; only on a server.
+
+        Errors are those of `read`.
+        """
+        deadline = self._waiting.boottime() + self.busy_wait
+        with self._wired() as connection:
+            while True:
+                try:
+                    return work(Runner(connection))
+                except Exception as error:
+                    self._wait_or_raise(connection, error, deadline)
 
     def at_once(self, statement: Statement, **values: Any) -> int:
         """Run one statement that is its own transaction; return how many rows it touched.
@@ -272,7 +290,7 @@ class Database:
         with self._connected() as connection, self._ways.writing(self._on_wait, True):
             while True:
                 try:
-                    self._ways.begin_write(connection, True, lent=True)
+                    self._ways.begin_write(connection, True)
                     break
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)

@@ -86,19 +86,17 @@ class PostgresqlWays:
         """Return nothing to wait for: rows are locked one by one."""
         return nullcontext()
 
-    def begin_write(self, connection: Connection | Wire, durable: bool, lent: bool = False) -> None:
+    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Open a transaction; one that may be repeated need not wait for the disk."""
         if self._read_only:
             raise DatabaseError(f"{self.shown} was opened read-only")
         openings: Openings = connection.info[OPENINGS]
-        said = openings.lent if lent else openings.durable if durable else openings.own
         if isinstance(connection, Wire):
-            connection.begin(said)
+            connection.begin(openings.durable if durable else openings.own)
             return
         # Statements run on the driver's cursor, which SQLAlchemy does not see: without this it would not commit them.
         connection.begin()
-        if said:
-            connection.exec_driver_sql(said)
+        connection.exec_driver_sql(openings.lent)
 
     def press(self, connection: Connection | Wire, durable: bool) -> None:
         """Nothing is chosen before a transaction begins."""
@@ -109,7 +107,10 @@ class PostgresqlWays:
 
     def now(self, runner: Runner, clock: Clock) -> datetime:
         """Return the server's time: hosts need not agree about theirs."""
-        moment = runner.value(_CLOCK)
+        connection = runner.connection
+        # As it was when the transaction began, if nothing was asked since: it may have waited for others' locks.
+        fresh = runner.is_fresh and isinstance(connection, Wire) and connection.began_at is not None
+        moment = connection.began_at if fresh else runner.value(_CLOCK)
         return truncated(moment.astimezone(UTC))
 
     def is_busy(self, error: BaseException) -> bool:

@@ -35,45 +35,51 @@ Others wait for 10 seconds before they fail, so they do not notice.
 class Openings:
     """What is said to the server at the beginning of a transaction.
 
+    The first three begin it and ask for the time, all in one turn.
+
     Attributes:
         own: of one that holds Fleet's own statements, and may be run again.
         durable: of one whose commit waits for the disk.
-        lent: of one that holds a caller's statements, or others that may take long.
         read: of one that reads.
+        lent: after the beginning of one that holds a caller's statements, or others that may take long.
         pooled: whether a pool of connections is in between.
     """
 
     own: str
     durable: str
-    lent: str
     read: str
+    lent: str
     pooled: bool
+
+
+def _beginning(*said: str) -> str:
+    return "; ".join(["BEGIN", *said, "SELECT clock_timestamp()"])
 
 
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _WAITING_LONGER = f"SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}"
-# A commit that waits for a standby counts as a statement: one that is cut short is not safe there.
 _BY_INDEX = "SET LOCAL enable_seqscan = off"
+# A commit that waits for a standby counts as a statement: one that is cut short is not safe there.
 _UNTIMED = f"{_WAITING_LONGER}; SET LOCAL statement_timeout TO DEFAULT"
 
 DIRECT = Openings(
-    own="",
-    durable=_UNTIMED,
+    own=_beginning(),
+    durable=_beginning(_UNTIMED),
+    read=_beginning(_SNAPSHOT),
     lent=f"{_UNTIMED}; SET LOCAL idle_in_transaction_session_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT",
-    read=_SNAPSHOT,
     pooled=False,
 )
 
 
 def _pooled(statement_timeout: str, idle_timeout: str) -> Openings:
     zone = "SET LOCAL TIME ZONE 'UTC'"
-    idle = f"{zone}; SET LOCAL idle_in_transaction_session_timeout = '{idle_timeout}'"
+    idle = f"{zone}; {_BY_INDEX}; SET LOCAL idle_in_transaction_session_timeout = '{idle_timeout}'"
     timed = f"{idle}; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; SET LOCAL statement_timeout = '{statement_timeout}'"
     return Openings(
-        own=f"{timed}; {_BY_INDEX}; SET LOCAL synchronous_commit = off",
-        durable=f"{idle}; {_BY_INDEX}; {_WAITING_LONGER}",
+        own=_beginning(timed, "SET LOCAL synchronous_commit = off"),
+        durable=_beginning(idle, _WAITING_LONGER),
+        read=_beginning(_SNAPSHOT, timed),
         lent=f"{zone}; {_WAITING_LONGER}",
-        read=f"{_SNAPSHOT}; {timed}; {_BY_INDEX}",
         pooled=True,
     )
 

@@ -85,9 +85,10 @@ class Runner:
         connection: what it was given.
         is_sqlite: whether one writer at a time makes row locks needless.
         rowcount: how many rows the last statement touched.
+        is_fresh: whether it has run nothing yet.
     """
 
-    __slots__ = ("_dialect", "_driver", "connection", "is_sqlite", "rowcount")
+    __slots__ = ("_dialect", "_driver", "connection", "is_fresh", "is_sqlite", "rowcount")
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -95,6 +96,7 @@ class Runner:
         self._driver: Any = driver_of(connection)
         self.is_sqlite = self._dialect.name == "sqlite"
         self.rowcount = 0
+        self.is_fresh = True
 
     def rows(self, statement: Statement, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows as tuples. `rowcount` then says how many rows it touched."""
@@ -154,6 +156,7 @@ class Runner:
     def many(self, statement: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once for each set of values."""
         sql, order = statement.compiled(self._dialect)
+        self.is_fresh = False
         cursor = self._driver.cursor()
         if order is not None:
             cursor.executemany(sql, _plain_rows(order, values))
@@ -162,6 +165,7 @@ class Runner:
         cursor.close()
 
     def _execute(self, statement: Statement, values: dict[str, Any]) -> Any:
+        self.is_fresh = False
         cursor = self._driver.cursor()
         if self.is_sqlite:
             for name, value in values.items():

@@ -106,7 +106,7 @@ class SqliteWays:
         """Return this process's turn among the local writers."""
         return self._gate.turn(on_wait, hurries=hurries) if self._gate else nullcontext()
 
-    def begin_write(self, connection: Connection | Wire, durable: bool, lent: bool = False) -> None:
+    def begin_write(self, connection: Connection | Wire, durable: bool) -> None:
         """Take the write lock before anything is read."""
         self.press(connection, durable)
         connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleet.clock import Clock, SystemClock
 from fleet.config import Location
+from fleet.domain.task import MAX_BATCH, SHARED_BATCH
 from fleet.errors import DatabaseMissing
 from fleet.storage import schema, strangers, upkeep
 from fleet.storage.access import is_there
@@ -111,6 +112,11 @@ class SqlStorage:
     def tolerates_slow_writes(self) -> bool:
         """Whether a read of its own row may stand for a beat that waits: one file has one writer at a time."""
         return self._location.url.startswith("sqlite")
+
+    @property
+    def largest_batch(self) -> int:
+        """How many tasks a claim should bring at most."""
+        return SHARED_BATCH if self.tolerates_slow_writes else MAX_BATCH
 
     def now(self) -> datetime:
         """Return the store's time."""

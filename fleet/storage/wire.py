@@ -26,9 +26,10 @@ class Wire:
         closed: whether it has gone back to the pool.
         info: what is remembered of the connection as long as it lives.
         is_broken: whether it was found to be of no use any more.
+        began_at: what a server said of the time when the transaction began; None where none was asked.
     """
 
-    __slots__ = ("_driver", "_openings", "closed", "connection", "dialect", "info", "is_broken")
+    __slots__ = ("_driver", "_openings", "began_at", "closed", "connection", "dialect", "info", "is_broken")
 
     def __init__(self, source: Source) -> None:
         self.connection: Any = source.raw_connection()
@@ -36,32 +37,30 @@ class Wire:
         self.dialect = source.dialect
         self.info: dict[Any, Any] = self.connection.info
         self.closed = self.is_broken = False
+        self.began_at: Any = None
         self._openings: Openings | None = self.info.get(OPENINGS)
-        if self._is_pooled:
-            # Transactions begin with a text of ours, in one turn to the server.
+        if self._openings is not None:
+            # The driver would begin by itself, and take a turn to the server and back for that alone.
             self._driver.autocommit = True
-
-    @property
-    def _is_pooled(self) -> bool:
-        return self._openings is not None and self._openings.pooled
 
     def exec_driver_sql(self, sql: str) -> None:
         """Run a statement that returns nothing."""
         self._driver.execute(sql).close()
 
     def begin(self, said: str | None = None) -> None:
-        """Begin: where the driver does so with the first statement, or is told by one, nothing may be to be said.
+        """Begin: a file needs nothing said, the driver begins with the first statement or is told by one.
 
         Args:
-            said: what is said to the server at the beginning; None for what is said where nothing special is wanted.
+            said: what is said to a server, in one turn, the last of it being the question for the time; None for what
+                is said where nothing special is wanted.
         """
         if self._openings is None:
             return
-        said = self._openings.own if said is None else said
-        if self._openings.pooled:
-            self.exec_driver_sql(f"BEGIN; {said}")
-        elif said:
-            self.exec_driver_sql(said)
+        cursor = self._driver.execute(self._openings.own if said is None else said, prepare=False)
+        while cursor.nextset():
+            pass
+        self.began_at = cursor.fetchone()[0]
+        cursor.close()
 
     def commit(self) -> None:
         """Commit."""
@@ -79,7 +78,7 @@ class Wire:
 
     def has_ended(self) -> bool:
         """Return whether the server has ended the session while nobody used it; asks the socket, not the server."""
-        if self.dialect.name != "postgresql":
+        if self._openings is None:
             return False
         session = self._driver.pgconn
         try:
@@ -91,10 +90,11 @@ class Wire:
         return bool(session.status)
 
     def close(self) -> None:
-        """Give the connection back to the pool."""
+        """Give the connection back to the pool, as the pool's others are."""
         self.closed = True
-        if self._is_pooled and not self.is_broken:
+        if self._openings is not None and not self.is_broken:
             try:
+                self._driver.rollback()
                 self._driver.autocommit = False
             except Exception:
                 self.invalidate()

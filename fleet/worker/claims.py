@@ -69,8 +69,12 @@ class Claims:
         self.recorded = 0
         self.recorded_at = boottime()
 
-    def next(self, limit: int) -> tuple[tuple[ClaimedTask, ...], ClaimReply | None]:
+    def next(self, limit: int, looked: bool = False) -> tuple[tuple[ClaimedTask, ...], ClaimReply | None]:
         """Record what was executed and claim up to `limit` tasks, in one commit.
+
+        Args:
+            limit: how many.
+            looked: whether somebody has just seen that there is something to claim.
 
         Returns:
             The tasks, noted in shared memory as held, and the reply; None when claiming failed (which is logged).
@@ -79,7 +83,7 @@ class Claims:
             DatabaseError: results could not be recorded for several leases (which is logged with their ids).
         """
         asked = boottime()
-        reply = self.record(limit) if self.executed else self._claim(limit)
+        reply = self.record(limit) if self.executed else self._claim(limit, looked)
         if reply is None:
             return (), None
         self._hold(reply.tasks)
@@ -98,10 +102,10 @@ class Claims:
             return (), 0
         return (self.lanes.to_claim(), limit) if self.left is None else self.lanes.to_claim_within(self.left(), limit)
 
-    def _claim(self, limit: int) -> ClaimReply | None:
+    def _claim(self, limit: int, looked: bool) -> ClaimReply | None:
         self._slot.enters(Phase.CLAIMING)
         try:
-            reply = self._queue.claim(self._membership.claiming(), *self._wanted(limit))
+            reply = self._queue.claim(self._membership.claiming(), *self._wanted(limit), looked=looked)
             if reply.tasks:
                 reach("worker.claimed")
         except TROUBLE as error:

@@ -91,6 +91,7 @@ class Worker:
         self._ending = Ending.NONE
         self._told_at = boottime()
         self._woken_at: int | None = None
+        self._was_woken = False
         self._void = False
         self._left_for: float | None = None
 
@@ -100,7 +101,7 @@ class Worker:
         settings, slot, claims, orders = self._settings, self._slot, self._claims, self._orders
         if slot.is_concurrent:
             return ConcurrentRunner(slot, claims, orders, self._handlers, settings.capabilities, wholeness, beat_alone)
-        prefetch = Prefetch(settings.prefetch)
+        prefetch = Prefetch(settings.prefetch, self._storage.largest_batch)
         return BatchRunner(slot, board, self._keeper, claims, orders, self._handlers, prefetch, beat_alone, wholeness)
 
     def run(self) -> int:
@@ -147,7 +148,8 @@ class Worker:
                 self._start_over()
             return ()
         self._learn_assigned()
-        tasks, reply = self._claims.next(limit)
+        looked, self._was_woken = self._was_woken, False
+        tasks, reply = self._claims.next(limit, looked)
         self._tell_keeper()
         self._left_for = None if reply is None else reply.left_for
         if reply is not None:
@@ -207,6 +209,7 @@ class Worker:
         if not tasks and self._ending is Ending.NONE and not self._is_over():
             self._slot.enters(Phase.IDLE)
             woken = self._orders.wait(self._idle_wait())
+            self._was_woken = woken
             self._woken_at = self._claims.recorded if woken else None
         self._slot.idle = 0
         return tasks

@@ -15,10 +15,12 @@ class Prefetch:
 
     Args:
         fixed: always so many; None adapts, beginning with one.
+        most: no more than so many, where it adapts.
     """
 
-    def __init__(self, fixed: int | None = None) -> None:
+    def __init__(self, fixed: int | None = None, most: int = MAX_BATCH) -> None:
         self._fixed = fixed
+        self._most = most
         self._mean: float | None = None
         self._last = 0
 
@@ -28,7 +30,7 @@ class Prefetch:
             return self._fixed
         if self._mean is None:
             return 1
-        fitting = MAX_BATCH if self._mean * MAX_BATCH <= BATCH_SECONDS else int(BATCH_SECONDS / self._mean)
+        fitting = self._most if self._mean * self._most <= BATCH_SECONDS else int(BATCH_SECONDS / self._mean)
         self._last = max(1, min(fitting, 2 * max(self._last, 1)))
         return self._last
 

@@ -22,8 +22,8 @@ from fleet.worker.seat import SEAT_WORDS, Seat
 LASTING = nanoseconds(BATCH_SECONDS)
 """Nanoseconds from which on an execution lasts, so that the rest of its batch may be taken from its worker."""
 
-SLOT_WORDS = 256
-OUTBOX_BYTES = 65_536
+SLOT_WORDS = 1056
+OUTBOX_BYTES = 131_072
 _HELD = 40
 _PULSE, _PHASE, _COUNT, _INDEX, _CHANGES = 1, 2, 12, 13, 21
 _BLANK = memoryview(bytes(SLOT_WORDS * WORD_BYTES)).cast("q")

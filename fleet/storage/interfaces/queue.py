@@ -39,10 +39,13 @@ class WorkQueue(Protocol):
     def lanes(self, after: int = 0) -> tuple[Lane, ...]:
         """Return lanes with a larger id than `after`, by id."""
 
-    def claim(self, claimant: Claimant, lanes: Sequence[LaneClaim], limit: int = 1) -> ClaimReply:
+    def claim(
+        self, claimant: Claimant, lanes: Sequence[LaneClaim], limit: int = 1, *, looked: bool = False
+    ) -> ClaimReply:
         """Claim up to `limit` tasks of these (lane id, tier) in order of tier, rank, id.
 
-        A read decides whether there is anything to claim; only then is the write lock taken. The claiming statement
+        A read decides whether there is anything to claim; only then is the write lock taken. Who was woken by somebody
+        who has `looked` needs no other look where that costs turns to a server and back. The claiming statement
         itself checks that the incarnation is active and not paused. With `limit` > 1 only tasks with attempts to spare
         and no interruptions come in a batch (their `started_at` stays NULL); any other comes alone, and one that comes
         alone is stamped as started.

@@ -111,6 +111,10 @@ class Storage(Protocol):
     def tolerates_slow_writes(self) -> bool:
         """Whether a worker whose beat waits may go on after reading its row (SQLite), or must fence itself."""
 
+    @property
+    def largest_batch(self) -> int:
+        """How many tasks a claim should bring at most: fewer where nobody else can write meanwhile."""
+
     def now(self) -> datetime:
         """Return the store's time."""
 

@@ -78,7 +78,8 @@ MAY_CLAIM = """w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :n
 _CLAIMANT = "worker_registry w WHERE w.worker_id = :worker AND w.incarnation = :incarnation"
 _PAUSED = "s.paused AND (s.paused_until IS NULL OR s.paused_until > :now)"
 _STANDING_TEXT = f"""SELECT w.status, {MAY_CLAIM},
-    (SELECT {{collect}}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {_PAUSED})
+    (SELECT {{collect}}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {_PAUSED}),
+    (SELECT coalesce(max(lane_id), 0) FROM claim_lane)
     FROM {_CLAIMANT}"""
 _STANDING = Statement(_STANDING_TEXT.format(collect="json_group_array"), _STANDING_TEXT.format(collect="json_agg"))
 _STANDING_LOCKED = Statement(
@@ -128,11 +129,13 @@ class Standing:
         status: its stored status; None when the registry does not know this incarnation.
         may_claim: whether it is active, not paused, not in quarantine, and within its lease.
         paused_lanes: lanes of queues that are paused now.
+        max_lane_id: the newest lane's id; None when the registry does not know this incarnation.
     """
 
     status: str | None
     may_claim: bool
     paused_lanes: frozenset[int] = frozenset()
+    max_lane_id: int | None = None
 
     def open(self, lanes: Sequence[LaneClaim]) -> Sequence[LaneClaim]:
         """Return the lanes that may be claimed from."""
@@ -152,9 +155,9 @@ def open_lanes(transaction: Transaction, lanes: Sequence[LaneClaim]) -> Sequence
     return Standing(None, False, paused).open(lanes)
 
 
-def max_lane_id(transaction: Transaction) -> int:
-    """Return the newest lane's id."""
-    return int(transaction.value(_MAX_LANE))
+def max_lane_id(transaction: Transaction, standing: Standing) -> int:
+    """Return the newest lane's id, as of the time when this standing was read."""
+    return int(transaction.value(_MAX_LANE)) if standing.max_lane_id is None else standing.max_lane_id
 
 
 def standing(transaction: Transaction, claimant: Claimant, *, locked: bool) -> Standing:
@@ -170,8 +173,8 @@ def standing(transaction: Transaction, claimant: Claimant, *, locked: bool) -> S
     )
     if not rows:
         return Standing(None, False)
-    status, may_claim, paused = rows[0]
-    return Standing(status, bool(may_claim), frozenset(_list(paused)))
+    status, may_claim, paused, newest = rows[0]
+    return Standing(status, bool(may_claim), frozenset(_list(paused)), newest)
 
 
 def _list(value: Any) -> list[int]:

@@ -11,7 +11,7 @@ from fleet.domain.lanes import PREFERENCE_WAIT, LaneClaim, requires_of
 from fleet.domain.task import OPEN_STATUSES, QueueCounts, TaskFilter, TaskRecord, TaskStatus
 from fleet.storage.database import Transaction
 from fleet.storage.rows import TASK_COLUMNS, task_of
-from fleet.storage.sql import Statement, time_of
+from fleet.storage.sql import Runner, Statement, time_of
 
 _NO_LIMIT = 2**31
 
@@ -32,16 +32,24 @@ _HEAD = """SELECT coalesce(h.available_at, h.created_at) <= :preferred_until FRO
     WHERE h.status = 'pending' AND h.lane_id = {lane} ORDER BY h.rank, h.id LIMIT 1"""
 _LANE = {"sqlite": "json_extract(j.value, '$[0]')", "postgresql": "CAST(j.value->>0 AS bigint)"}
 # PostgreSQL, told to go through each lane in its order, does so whatever its statistics say.
-_CLAIMABLE = Statement(
-    f"""SELECT count(*) FROM (SELECT 1 FROM work_queue WHERE status = 'pending'
+_CLAIMABLE_OF = {
+    "sqlite": f"""SELECT count(*) FROM (SELECT 1 FROM work_queue WHERE status = 'pending'
         AND lane_id IN (SELECT {_LANE["sqlite"]} FROM json_each(:lanes) j
             WHERE json_extract(j.value, '$[2]') = 0 OR ({_HEAD.format(lane=_LANE["sqlite"])}))
         AND lane_id NOT IN ({_PAUSED}) LIMIT :limit) AS found""",
-    f"""SELECT count(*) FROM (SELECT 1 FROM json_array_elements(CAST(:lanes AS json)) AS j (value)
+    "postgresql": f"""SELECT count(*) FROM (SELECT 1 FROM json_array_elements(CAST(:lanes AS json)) AS j (value)
         CROSS JOIN LATERAL (SELECT 1 FROM work_queue WHERE status = 'pending' AND lane_id = {_LANE["postgresql"]}
             ORDER BY rank, id LIMIT :limit) AS one
         WHERE (j.value->>2 = '0' OR ({_HEAD.format(lane=_LANE["postgresql"])}))
             AND {_LANE["postgresql"]} NOT IN ({_PAUSED}) LIMIT :limit) AS found""",
+}
+_CLAIMABLE = Statement(**_CLAIMABLE_OF)
+# Without a transaction, whose beginning tells the time, and whose end is waited for: a keeper's look is on the way from
+# an enqueue to the handler.
+_CLAIMABLE_NOW = Statement(
+    _CLAIMABLE_OF["postgresql"]
+    .replace(":preferred_until", "(statement_timestamp() - CAST(:wait AS interval))")
+    .replace(":now", "statement_timestamp()")
 )
 _UNFINISHED = (
     _counting(f"status = 'pending' AND lane_id NOT IN ({_PAUSED})"),
@@ -78,6 +86,13 @@ def claimable(transaction: Transaction, lanes: Sequence[LaneClaim], limit: int) 
         transaction.value(
             _CLAIMABLE, lanes=json.dumps(list(lanes)), limit=limit, now=transaction.now, preferred_until=until
         )
+    )
+
+
+def claimable_now(runner: Runner, lanes: Sequence[LaneClaim], limit: int) -> int:
+    """Return the same on PostgreSQL, outside a transaction."""
+    return int(
+        runner.value(_CLAIMABLE_NOW, lanes=json.dumps(list(lanes)), limit=limit, wait=f"{PREFERENCE_WAIT} seconds")
     )
 
 

@@ -91,8 +91,12 @@ class SqlWorkQueue:
         rows = self._database.read(lambda transaction: transaction.rows(_LANES, after=after))
         return tuple(lane_of(row) for row in rows)
 
-    def claim(self, claimant: Claimant, lanes: Sequence[LaneClaim], limit: int = 1) -> ClaimReply:
+    def claim(
+        self, claimant: Claimant, lanes: Sequence[LaneClaim], limit: int = 1, *, looked: bool = False
+    ) -> ClaimReply:
         """Claim up to `limit` tasks, after a read that says whether there are any."""
+        if looked and limit and self._database.rows_are_locked:
+            return self.finish_and_claim(claimant, (), lanes, limit)
         reply, may_claim, worth_it = self._database.read(lambda transaction: _probe(transaction, claimant, lanes))
         if limit < 1 or not may_claim or not (worth_it or self.advance()):
             return reply
@@ -187,6 +191,8 @@ class SqlWorkQueue:
 
     def claimable(self, lanes: Sequence[LaneClaim], limit: int) -> int:
         """Return how many tasks of these lanes could be claimed, counting no further than `limit`."""
+        if self._database.rows_are_locked:
+            return self._database.glance(lambda runner: counting.claimable_now(runner, lanes, limit))
         return self._database.read(lambda transaction: counting.claimable(transaction, lanes, limit))
 
     def claimable_by(self, spreading: Spreading, lanes: Sequence[LaneClaim], limit: int) -> tuple[int, float | None]:
@@ -279,7 +285,7 @@ class SqlWorkQueue:
 
 def _probe(transaction: Transaction, claimant: Claimant, lanes: Sequence[LaneClaim]) -> tuple[ClaimReply, bool, bool]:
     standing = claiming.standing(transaction, claimant, locked=False)
-    reply = ClaimReply(max_lane_id=claiming.max_lane_id(transaction), status=standing.status)
+    reply = ClaimReply(max_lane_id=claiming.max_lane_id(transaction, standing), status=standing.status)
     if not standing.may_claim:
         return reply, False, False
     worth_it, left_for = spread.anything_to_claim(transaction, claimant, standing.open(lanes))
@@ -304,6 +310,6 @@ def _finish_and_claim(
         standing = claiming.standing(transaction, claimant, locked=True)
         accepted = write_finishes(transaction, claimant.incarnation, finishes)
     if not standing.may_claim:
-        return ClaimReply((), accepted, claiming.max_lane_id(transaction), standing.status)
+        return ClaimReply((), accepted, claiming.max_lane_id(transaction, standing), standing.status)
     tasks, left_for = spread.take(transaction, claimant, standing.open(lanes), limit)
-    return ClaimReply(tasks, accepted, claiming.max_lane_id(transaction), standing.status, left_for)
+    return ClaimReply(tasks, accepted, claiming.max_lane_id(transaction, standing), standing.status, left_for)

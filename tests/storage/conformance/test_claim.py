@@ -306,3 +306,15 @@ def test_what_nobody_could_run_is_found_by_who_can(store: Storage) -> None:
     assert tiers(lanes, plain, lambda: 0.5) == ()
     gpu = tiers(lanes, replace(plain, capabilities={"gpu": 1}), lambda: 0.5)
     assert [task.task_id for task in claim(store, join(store), 1, gpu)] == [task_id]
+
+
+def test_who_was_woken_claims_without_another_look(store: Storage) -> None:
+    """A claim for which somebody has looked brings what there is, and nothing where that has gone meanwhile (DX01)."""
+    first, second = join(store, "a"), join(store, "b")
+    task_id = enqueue_one(store)
+    lanes = all_lanes(store)
+    assert ids(store.queue.claim(first, lanes, 1, looked=True).tasks) == [task_id]
+    reply = store.queue.claim(second, lanes, 1, looked=True)
+    assert (reply.tasks, reply.status) == ((), "active")
+    assert store.queue.claim(Claimant("nobody", "none", LEASE), lanes, 1, looked=True).status is None
+    assert reply.max_lane_id == store.queue.claim(second, lanes, 1).max_lane_id == lanes[0][0]

@@ -1,12 +1,14 @@
 import ast
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from fleet.domain.task import NewTask
 from fleet.storage import interfaces
+from fleet.storage.database import Transaction
 from fleet.storage.interfaces import Storage
+from fleet.storage.sql import Statement
 from tests.databases import KINDS, opened
 from tests.storage.samples import enqueue_one, execute, row
 
@@ -52,6 +54,11 @@ def test_the_url_tells_no_secret(postgres_url: str) -> None:
 def test_only_a_file_tolerates_slow_writes(store: Storage) -> None:
     """On SQLite a worker whose beat waits may go on after a read; on PostgreSQL it fences itself."""
     assert store.tolerates_slow_writes != store.url.startswith("postgresql")
+
+
+def test_claims_are_smaller_where_others_cannot_write_meanwhile(store: Storage) -> None:
+    """A claim brings up to 500 tasks on PostgreSQL, and 100 on SQLite, whose lock others wait for."""
+    assert store.largest_batch == (500 if store.url.startswith("postgresql") else 100)
 
 
 def test_a_transaction_that_fails_leaves_nothing(store: Storage) -> None:
@@ -151,3 +158,32 @@ def test_the_suite_runs_on_every_kind_of_store(store: Storage, request: pytest.F
     with store.transaction() as transaction:
         assert transaction.connection.dialect.name == dialect
     assert (store.url == ":memory:") is memory
+
+
+def test_the_time_is_no_older_than_what_a_transaction_waited_for(postgresql: Storage) -> None:
+    """A transaction that asks for the time after another statement is told the time then, not that of its beginning
+    (CK09)."""
+    passed = Statement("SELECT clock_timestamp() > transaction_timestamp() + interval '5 milliseconds'")
+
+    def work(transaction: Transaction) -> tuple[datetime, datetime]:
+        begun: datetime = transaction.value(Statement("SELECT transaction_timestamp()"))
+        while not transaction.value(passed):
+            pass
+        return begun, transaction.now
+
+    begun, asked = postgresql.database.write(work)  # type: ignore[attr-defined]
+    assert asked > begun
+
+
+def test_a_callers_transaction_is_one_on_a_connection_that_was_used_before(postgresql: Storage) -> None:
+    """Fleet's own statements begin and end transactions themselves; a caller's, on the same connection, is undone."""
+
+    def fail() -> None:
+        with postgresql.transaction() as transaction:
+            postgresql.queue.enqueue([NewTask("t")], transaction=transaction)
+            raise ZeroDivisionError
+
+    enqueue_one(postgresql)
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(postgresql.queue.list()) == 1

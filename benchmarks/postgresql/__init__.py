@@ -1,0 +1,1 @@
+"""Fleet beside other queues on one PostgreSQL server: the same tasks, the same durability, in the same run."""
