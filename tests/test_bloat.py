@@ -27,8 +27,8 @@ def vacuumed(server: PostgresServer, is_held: bool) -> Sequence[Sample]:
 
 
 def test_what_is_vacuumed_does_not_grow(postgres: PostgresServer) -> None:
-    """Five times as many tasks as wait at a time leave the table as it was after the first tenth, and a claim touches few
-    pages (DB07)."""
+    """Five times as many tasks as wait at a time leave the table as it was after the first tenth, and a claim touches
+    few pages (DB07)."""
     first, *_, last = vacuumed(postgres, is_held=False)[1:]
     assert last.tasks >= TASKS
     assert last.table <= 2 * first.table
