@@ -10,6 +10,8 @@ from benchmarks.bloat import Sample, samples
 from tests.postgres import PostgresServer
 
 TASKS, WINDOW = 5_000, 1_000
+FEW_PAGES = 500
+"""About 200 were seen where all is vacuumed, and 3,900 where nothing can be."""
 
 
 def vacuumed(server: PostgresServer, is_held: bool) -> Sequence[Sample]:
@@ -25,13 +27,13 @@ def vacuumed(server: PostgresServer, is_held: bool) -> Sequence[Sample]:
 
 
 def test_what_is_vacuumed_does_not_grow(postgres: PostgresServer) -> None:
-    """Ten times as many tasks as wait at a time leave the table, and what a claim touches, about as they were after the
-    first tenth (DB07)."""
+    """Five times as many tasks as wait at a time leave the table as it was after the first tenth, and a claim touches
+    few pages (DB07)."""
     first, *_, last = vacuumed(postgres, is_held=False)[1:]
     assert last.tasks >= TASKS
     assert last.table <= 2 * first.table
     assert last.claim_index <= 2 * first.claim_index
-    assert last.claim_pages <= 2 * first.claim_pages
+    assert last.claim_pages < FEW_PAGES
 
 
 def test_a_forgotten_transaction_makes_claims_dear(postgres: PostgresServer) -> None:
@@ -39,4 +41,4 @@ def test_a_forgotten_transaction_makes_claims_dear(postgres: PostgresServer) -> 
     `fleet status` tells of it (DB07)."""
     first, *_, last = vacuumed(postgres, is_held=True)[1:]
     assert last.table > 3 * first.table
-    assert last.claim_pages > 3 * first.claim_pages
+    assert last.claim_pages > 3 * FEW_PAGES
