@@ -160,13 +160,14 @@ class Host:
     def _end(self) -> None:
         if self._init is None:
             return
-        procfs.kill(self.pid)
+        # The kernel ends all others with the first process; without one yet, what was to become it ends.
+        procfs.kill(self.pid or self._init.pid)
         self._init.wait()
         for running in self._started:
             running.go_on()
             running.wait()
         self.link.remove()
-        self._init = None
+        self._init, self.pid = None, 0
 
 
 class _Entered(Running):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -171,6 +172,7 @@ class Realm(Site):
 
     def close(self) -> None:
         """End everything on all hosts, and remove them."""
-        for host in self.hosts.values():
-            host.remove()
-        super().close()
+        with ExitStack() as resources:
+            resources.callback(super().close)
+            for host in self.hosts.values():
+                resources.callback(host.remove)

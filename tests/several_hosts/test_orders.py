@@ -33,7 +33,7 @@ def test_a_start_whose_adapter_is_cut_off_is_carried_out_once(realm: Realm, step
     realm.wait_until(lambda: not realm.workers_on(cut), "nobody counts there", MOVED_WITHIN)
     cut.heal()
     successor = realm.adapter_on(cut, "--priority=5")
-    realm.wait_adapters("cut", "other")
+    realm.wait_until(lambda: "is ready" in successor.text, "another process stands for the adapter")
     realm.wait_until(lambda: left_over(cut, doomed, successor) == [], "all that was launched there is gone")
     assert settled(realm) == (2, 2)
     realm.scale_on(other, 4)
