@@ -53,9 +53,6 @@ _NEWEST = Statement(
     """SELECT lane_id, count(*) FROM (SELECT lane_id FROM work_queue WHERE id >= :first ORDER BY id DESC LIMIT :most)
         AS newest GROUP BY lane_id"""
 )
-# A server's statistics are of some time ago, when other tasks were open: by them it may read all that have ended.
-_BY_INDEX = Statement("SELECT 1", "SET LOCAL enable_seqscan = off")
-_AS_BEFORE = Statement("SELECT 1", "SET LOCAL enable_seqscan TO DEFAULT")
 _ADVICES = Statement(
     """SELECT created_at, last_seen_at, advised, desired, supply FROM (SELECT decision_id, created_at, last_seen_at,
             advised, desired, supply FROM scaling_decision WHERE pool = :pool ORDER BY decision_id DESC LIMIT :most)
@@ -118,9 +115,7 @@ def _by_index(transaction: Transaction) -> Iterator[None]:
     if transaction.is_sqlite:
         yield
         return
-    transaction.rows(_BY_INDEX)
     yield
-    transaction.rows(_AS_BEFORE)
 
 
 def _work(row: tuple[Any, ...], now: datetime, paused: set[str]) -> Work:

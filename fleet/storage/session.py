@@ -58,7 +58,7 @@ def _beginning(*said: str) -> str:
 
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _WAITING_LONGER = f"SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {DURABLE_LOCK_TIMEOUT_MS}"
-_BY_INDEX = "SET LOCAL enable_seqscan = off"
+_BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
 # A commit that waits for a standby counts as a statement: one that is cut short is not safe there.
 _UNTIMED = f"{_WAITING_LONGER}; SET LOCAL statement_timeout TO DEFAULT"
 
@@ -66,7 +66,8 @@ DIRECT = Openings(
     own=_beginning(),
     durable=_beginning(_UNTIMED),
     read=_beginning(_SNAPSHOT),
-    lent=f"{_UNTIMED}; SET LOCAL idle_in_transaction_session_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT",
+    lent=f"{_UNTIMED}; SET LOCAL idle_in_transaction_session_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT; "
+    "SET LOCAL jit TO DEFAULT",
     pooled=False,
 )
 
@@ -99,6 +100,8 @@ _SET = {
     # Plans are kept for long, and made while a queue is short, or from statistics of that time. To read a whole table
     # is never right for what is asked all day; where nothing else can be done it is done all the same.
     "enable_seqscan": "'off'",
+    # What reads a small table of which it wants all rows seems so dear by that that it would be compiled.
+    "jit": "'off'",
     **{name: f"'{value}'" for name, value in silence.OF_THE_SERVER.items()},
 }
 

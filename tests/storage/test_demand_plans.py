@@ -142,11 +142,13 @@ def test_a_server_reads_its_indexes_whatever_its_statistics_say(
     assert any("ix_work_queue_claim" in line for line in plans)
 
 
-def test_a_server_plans_as_before_afterwards(postgresql: Storage) -> None:
-    """What a pass says to the server about its plans ends with the statements that it is about."""
+def test_a_callers_statements_are_planned_as_the_server_would(postgresql: Storage) -> None:
+    """What Fleet's sessions say to the server about plans does not hold in a transaction that is lent to a caller."""
     with postgresql.transaction() as transaction:
-        demand.open_work(transaction, demand.pace_of(transaction.now))
-        assert transaction.value(Statement("SHOW enable_seqscan")) == "on"
+        for name in ("enable_seqscan", "jit"):
+            assert transaction.value(Statement(f"SHOW {name}")) == execute(
+                postgresql, f"SELECT reset_val FROM pg_settings WHERE name = '{name}'"
+            )[0]["reset_val"]
 
 
 def test_pools_are_read_in_as_many_statements_however_many_there_are(
