@@ -34,7 +34,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def run(url: str, *handlers: str, **variables: str) -> Candidate:
         times = {"FLEET_HEARTBEAT": "0.5", "FLEET_LEASE": "20", "FLEET_IDLE": "0.2", "FLEET_WORKER_ID": "w"}
-        environment = bare_environment(FLEET_DB=url, **times, **variables)
+        environment = bare_environment(**{"FLEET_DB": url, **times, **variables})
         started.append(Candidate(("dash", str(PSQL_SHELL), *handlers), environment, tmp_path / f"{len(started)}.log"))
         return started[-1]
 
@@ -155,9 +155,15 @@ def test_a_server_that_restarts_costs_no_result(
         (task_id,) = store.queue.enqueue([NewTask("once")]).ids
         once = 'once=echo begun >>"$BEGUN"; while [ ! -e "$GATE" ]; do sleep 0.05; done; echo 1'
         begun, gate = tmp_path / "begun", tmp_path / "gate"
-        worker = start(url, once, GATE=str(gate), BEGUN=str(begun))
+        # No heartbeat in this time: what fails is the result alone.
+        worker = start(url, once, GATE=str(gate), BEGUN=str(begun), FLEET_HEARTBEAT="60", FLEET_LEASE="180")
         wait_until(begun.exists, "the task is begun", SECONDS, lambda: worker.last_words)
-        server.restart("immediate", gate.touch)
+
+        def end_unheard() -> None:
+            gate.touch()
+            wait_until(lambda: "psql: error" in worker.last_words, "the result finds no server", SECONDS)
+
+        server.restart("immediate", end_unheard)
         store.close()
         store = opened(url)
         found = ended(store, task_id, worker)
