@@ -196,8 +196,8 @@ WITH me AS MATERIALIZED (
     WHERE l.task IN (SELECT json_array_elements_text(me.handlers_json))
         AND (json_array_length(me.queues_json) = 0 OR l.queue IN (SELECT json_array_elements_text(me.queues_json)))
         AND l.assigned_worker IN ('', me.worker_id)
-        AND NOT EXISTS (SELECT 1 FROM json_each_text(l.capability_key::json) r WHERE CASE WHEN r.key = 'prefers' THEN false
-            ELSE r.value::float8 > coalesce((me.capabilities_json ->> r.key)::float8, 0) END)
+        AND NOT EXISTS (SELECT 1 FROM json_each_text(l.capability_key::json) r
+            WHERE CASE WHEN r.key = 'prefers' THEN false ELSE r.value::float8 > coalesce((me.capabilities_json ->> r.key)::float8, 0) END)
         AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE s.queue = l.queue AND s.paused
             AND (s.paused_until IS NULL OR s.paused_until > :now))
 ), candidate AS MATERIALIZED (
@@ -335,7 +335,7 @@ give_up() {
     {
         cat "$home/claim.sql"
         printf '\\set end %s\n' "$end"
-        printf '\\set luck %s\n' "$(od -An -N2 -tu2 /dev/urandom | tr -d ' \n')"
+        printf '\\set luck 0.%05d\n' "$(($(od -An -N2 -tu2 /dev/urandom) * 100000 / 65536))"
     } >"$home/end.sql"
     sql "$home/end.sql" <<'SQL'
 \set kind `cat kind`
@@ -348,7 +348,7 @@ WITH held AS MATERIALIZED (
     SELECT q.*, :now AS ended_at, date_trunc('milliseconds', :now + interval '1 second' * CASE
         WHEN :'end' = 'interrupted' THEN 0
         WHEN retry_json ->> 'wait' = 'fixed' THEN (retry_json ->> 'multiplier')::float8
-        ELSE :'luck'::float8 / 65536 * least(coalesce((retry_json ->> 'max')::float8, 600),
+        ELSE :'luck'::float8 * least(coalesce((retry_json ->> 'max')::float8, 600),
             coalesce((retry_json ->> 'multiplier')::float8, 1) * power(2, least(attempt - 1, 20))) END) AS due_at
     FROM work_queue q
     WHERE id = :'id' AND claim_token = :'token' AND incarnation = :'incarnation' AND status = 'running' FOR UPDATE
@@ -372,7 +372,8 @@ WITH held AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), release AS (
     INSERT INTO work_release (task_id) SELECT id FROM verdict
-    WHERE is_final AND EXISTS (SELECT 1 FROM work_dependency WHERE parent = :'id' AND NOT satisfied) ON CONFLICT DO NOTHING
+    WHERE is_final AND EXISTS (SELECT 1 FROM work_dependency WHERE parent = verdict.id AND NOT satisfied)
+    ON CONFLICT DO NOTHING
 )
 UPDATE work_queue q SET status = v.becomes, result_json = NULL, traceback = NULL,
     error = CASE WHEN v.becomes = 'pending' THEN v.error ELSE :'why' END,

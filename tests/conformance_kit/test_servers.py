@@ -16,6 +16,7 @@ from tests.commands import Outcome, run_to_end
 from tests.conformance_kit.workers import (
     PSQL_SHELL,
     PYTHON,
+    ROOT,
     SHELL,
     bare_environment,
     checks,
@@ -145,6 +146,22 @@ def test_a_login_that_may_not_make_databases_is_refused(
     done = kit(SERVER, "--", "true", env={**marked, "KIT_SERVER": login})
     done.refused(3, "permission denied to create database")
     assert PASSWORD not in done.err
+
+
+DOCUMENT = ROOT / "docs/ROW_PROTOCOL.md"
+
+
+def statement(source: Path, beginning: str) -> str:
+    """Return the last SQL of a text that begins like this, up to its end, on one line."""
+    sql = source.read_text()
+    return " ".join(sql[sql.rindex(beginning) :].split("\nSQL\n")[0].split())
+
+
+@pytest.mark.parametrize("beginning", ["WITH me AS", "WITH held AS"])
+def test_the_worker_says_what_the_document_says(beginning: str) -> None:
+    """What a worker may claim, and how an attempt ends, is the same SQL in the worker with psql and the document."""
+    said = statement(DOCUMENT, beginning)
+    assert statement(PSQL_SHELL, beginning).replace("; COMMIT;", " RETURNING q.status; COMMIT;") == said
 
 
 def parts(script: Path) -> dict[str, str]:
