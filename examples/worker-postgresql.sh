@@ -41,8 +41,8 @@ trap 'kill $beater 2>/dev/null; rm -rf "$home"' EXIT
 trap 'signals=$((signals + 1))' TERM INT HUP
 trap : USR1
 
-# Runs a file's SQL and that on its stdin in one connection, whose directory is $home: texts come by \set from files, and
-# psql quotes them.
+# Runs a file's SQL and that on its stdin in one connection, whose directory is $home: texts come by \set from files,
+# and psql quotes them.
 sql() {
     cat "$1" - | (cd "$home" && psql -XqAtw -v ON_ERROR_STOP=1 ${url:+"$url"})
 }
@@ -178,9 +178,9 @@ SQL
 # Whether the beater has brought such news for this life, or this claim.
 told() { [ "$(cat "$home/$1" 2>/dev/null)" = "$2" ]; }
 
-# The beginning of a statement that asks what this worker may claim: `me`, if it may claim at all; `lane`, what it can do;
-# `candidate`, the first task of those lanes that nobody else is claiming. While there are limits by key, tasks with a
-# key are passed over: their limits are kept by workers that know them. :share and :skip lock, in the claim alone.
+# The beginning of a statement that asks what this worker may claim: `me`, if it may claim at all; `lane`, what it can
+# do; `candidate`, the first task of those lanes that nobody else is claiming. While there are limits by key, tasks with
+# a key are passed over: their limits are kept by workers that know them. :share and :skip lock, in the claim alone.
 cat >"$home/candidate.sql" <<'SQL'
 WITH me AS MATERIALIZED (
     SELECT w.* FROM worker_registry w
@@ -197,7 +197,8 @@ WITH me AS MATERIALIZED (
         AND (json_array_length(me.queues_json) = 0 OR l.queue IN (SELECT json_array_elements_text(me.queues_json)))
         AND l.assigned_worker IN ('', me.worker_id)
         AND NOT EXISTS (SELECT 1 FROM json_each_text(l.capability_key::json) r
-            WHERE CASE WHEN r.key = 'prefers' THEN false ELSE r.value::float8 > coalesce((me.capabilities_json ->> r.key)::float8, 0) END)
+            WHERE CASE WHEN r.key = 'prefers' THEN false
+                ELSE r.value::float8 > coalesce((me.capabilities_json ->> r.key)::float8, 0) END)
         AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE s.queue = l.queue AND s.paused
             AND (s.paused_until IS NULL OR s.paused_until > :now))
 ), candidate AS MATERIALIZED (
