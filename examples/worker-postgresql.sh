@@ -2,14 +2,14 @@
 # A Fleet worker in POSIX shell and the psql command, for fleets on PostgreSQL. It follows docs/ROW_PROTOCOL.md.
 #
 # Usage: worker-postgresql.sh HANDLER=COMMAND...
-#        e.g.  PGHOST=db PGUSER=shop PGDATABASE=shop examples/worker-postgresql.sh count='wc -c'
+#        e.g.  FLEET_DB=postgresql://shop@db/shop examples/worker-postgresql.sh count='wc -c'
 #
 # COMMAND is run by sh, with the task's payload (JSON) as its stdin. What it prints is the result: JSON, or a text. Any
 # exit status but 0 is a failure, and the last line of stderr says why. FLEET_TASK_ID and FLEET_ATTEMPT tell it the rest.
 #
-# PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD, PGSERVICE, ~/.pgpass: the database, as psql takes it. Where neither
-# PGDATABASE nor PGSERVICE is set it is FLEET_DB, a URL without a password: psql's arguments can be seen by anybody.
-#                                                FLEET_WORKER_ID: default HOST-PID.     FLEET_POOL: default `default`.
+# FLEET_DB: the database's URL. Without it psql's own variables say where it is: PGHOST, PGDATABASE, PGSERVICE. A password
+# is best in PGPASSWORD or ~/.pgpass; one in FLEET_DB goes into PGPASSWORD, since anybody sees psql's arguments.
+# FLEET_WORKER_ID: default HOST-PID.             FLEET_POOL: default `default`.
 # FLEET_HEARTBEAT, FLEET_LEASE: seconds (5, 20). FLEET_IDLE: seconds between looks of an idle worker (1).
 # FLEET_QUEUES, FLEET_CAPABILITIES: JSON, like ["mail"] and {"gpu": 1}; without them all queues, and no capabilities.
 #
@@ -20,11 +20,24 @@ fail() { echo "error: $*" >&2; exit 2; }
 
 [ $# -gt 0 ] || fail "worker-postgresql.sh: give HANDLER=COMMAND"
 url=
-if [ -z "${PGDATABASE:-}${PGSERVICE:-}" ]; then
-    case ${FLEET_DB:=} in postgres*://*) ;; *) fail "set PGDATABASE, or FLEET_DB=postgresql://USER@HOST/NAME" ;; esac
-    url=postgresql://${FLEET_DB#*://}
-    case ${url#*://} in *password=* | *:*@*) fail "FLEET_DB has a password: use PGPASSWORD or ~/.pgpass for it" ;; esac
-fi
+case ${FLEET_DB:=} in
+    *password=*) fail "FLEET_DB has a password as an option: give it by PGPASSWORD" ;;
+    postgres*://*)
+        rest=${FLEET_DB#*://}
+        who=${rest%%/*}
+        case $who in *:*@*)
+            secret=${who#*:} secret=${secret%@*}
+            case $secret in
+                *%*) [ -n "${PGPASSWORD:-}" ] || fail "the password in FLEET_DB has a %: give it by PGPASSWORD" ;;
+                *) export PGPASSWORD="$secret" ;;
+            esac
+            rest=${who%%:*}@${who##*@}${rest#"$who"}
+        esac
+        url=postgresql://$rest
+        ;;
+    '') [ -n "${PGDATABASE:-}${PGSERVICE:-}" ] || fail "give FLEET_DB=postgresql://USER@HOST/NAME, or PGDATABASE" ;;
+    *) fail "FLEET_DB is no URL of a PostgreSQL database: a file has examples/worker.sh" ;;
+esac
 export PGCLIENTENCODING=UTF8 PGCONNECT_TIMEOUT="${PGCONNECT_TIMEOUT:-10}"
 worker=${FLEET_WORKER_ID:-$(uname -n)-$$}
 heartbeat=${FLEET_HEARTBEAT:-5} lease=${FLEET_LEASE:-20} idle=${FLEET_IDLE:-1}

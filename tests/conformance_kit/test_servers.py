@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -110,16 +111,38 @@ def test_a_worker_is_told_of_its_database(login: str, marked: Mapping[str, str],
     assert variables == [url.host, str(url.port), url.username, PASSWORD, url.database, ""]
 
 
-def test_a_worker_finds_its_database_by_a_url(postgres: PostgresServer, marked: Mapping[str, str]) -> None:
-    """Without libpq's variables the worker with psql takes FLEET_DB, and refuses one that has a password."""
-    command = ("env", "-u", "PGDATABASE", "-u", "PGHOST", "-u", "PGPORT", "-u", "PGUSER", *psql_worker())
-    environment = {**marked, "KIT_SERVER": postgres.url("postgres")}
+def test_a_password_comes_to_psql_by_its_environment(login: str, marked: Mapping[str, str], tmp_path: Path) -> None:
+    """The worker with psql takes the database from FLEET_DB alone, and no argument of psql has the password in it."""
+    environment = {**marked, "KIT_SERVER": login}
+    real = shutil.which("psql", path=environment["PATH"])
+    witness = tmp_path / "psql"
+    witness.write_text(f'#!/bin/sh\necho "$* [$PGPASSWORD]" >>"{tmp_path}/seen"\nexec "{real}" "$@"\n')
+    witness.chmod(0o700)
+    without = [word for name in ("HOST", "PORT", "USER", "PASSWORD", "DATABASE") for word in ("-u", f"PG{name}")]
+    command = ("env", *without, f"PATH={tmp_path}:{environment['PATH']}", *psql_worker())
     done = kit(SERVER, *options(["registers"]), "--", *command, env=environment)
     assert (done.code, done.out) == (0, "ok      registers\n")
-    secret = f"postgresql+psycopg://shop:{PASSWORD}@db/shop"
-    refused = run_to_end(psql_worker(), env={**marked, "FLEET_DB": secret})
-    refused.refused(2, "FLEET_DB has a password")
-    assert PASSWORD not in refused.err
+    for line in (tmp_path / "seen").read_text().splitlines():
+        arguments, password = line.removesuffix("]").split(" [")
+        assert PASSWORD not in arguments
+        assert password == PASSWORD
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://shop:open%20sesame@db/shop", ["%", "PGPASSWORD"]),
+        ("postgresql://shop@db/shop?password=sesame", ["PGPASSWORD"]),
+        ("fleet.db", ["no URL", "worker.sh"]),
+        ("", ["FLEET_DB", "PGDATABASE"]),
+    ],
+)
+def test_the_worker_refuses_what_it_cannot_use(url: str, words: list[str]) -> None:
+    """The worker with psql refuses a database that it cannot use with one line, which has no password in it."""
+    environment = {name: value for name, value in bare_environment(FLEET_DB=url).items() if not name.startswith("PG")}
+    refused = run_to_end(psql_worker(), env=environment)
+    refused.refused(2, *words)
+    assert "sesame" not in refused.err
 
 
 @pytest.mark.parametrize(
