@@ -191,7 +191,7 @@ WHERE status = 'pending' AND work_queue.id = (SELECT c.id FROM claimable c
         WHERE c.worker_id = :worker AND c.incarnation = :incarnation ORDER BY c.rank, c.id LIMIT 1)
     AND NOT EXISTS (SELECT 1 FROM work_queue q
         WHERE q.status = 'running' AND q.worker = :worker AND q.incarnation = :incarnation);
-SELECT id, claim_token, attempt, coalesce(timeout_seconds, 0.0), task,
+SELECT id, claim_token, attempt, coalesce(timeout_seconds, 0), task,
     writefile('payload', coalesce(payload_json, (SELECT payload_json FROM work_payload WHERE task_id = id), '{}'))
 FROM work_queue WHERE status = 'running' AND worker = :worker AND incarnation = :incarnation ORDER BY id LIMIT 1;
 COMMIT;
@@ -242,7 +242,7 @@ record() {
         end=failed kind=cancelled why='cancelled by request while it ran'
     elif told interrupt "$incarnation" || [ "$signals" -gt 1 ]; then
         end=interrupted kind=interrupted why="worker $worker was stopped"
-    elif [ "$code" = 124 ] || [ "$code" = 137 ] && [ "$limit" != 0.0 ]; then
+    elif [ "$code" = 124 ] || [ "$code" = 137 ] && [ "$limit" != 0 ]; then
         end=failed kind=timeout why="timed out after $limit s"
     elif [ "$code" -ne 0 ]; then
         end=failed kind=exit_status why=$(clean complaint | tail -n 1 | cut -c 1-1000)

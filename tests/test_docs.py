@@ -1,8 +1,8 @@
 """The documentation runs: every command in it is executed, in order, in a scratch directory.
 
 Fences say what is to be done with a block: `sh` is run, `sh server` too, with SHOP_DB naming an empty database of a
-PostgreSQL server, `sh no-run: REASON` is not, `python` is written to the file that its first line names, and of
-`crontab` every line is run as cron would run it.
+PostgreSQL server, which `psql` finds by libpq's variables, `sh no-run: REASON` is not, `python` is written to the file
+that its first line names, and of `crontab` every line is run as cron would run it.
 """
 
 import os
@@ -20,11 +20,13 @@ from enum import StrEnum
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from fleet.domain.group import CommandStatus, GroupStatus
 from fleet.domain.task import TaskStatus
 from fleet.domain.worker import WorkerStatus
 from fleet.monitoring.workers import WorkerState
+from tests.postgres import wheel_psql
 from tests.processes.running import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +70,8 @@ class Desk:
         tools.mkdir()
         if shutil.which("sqlite3") is None:
             write_script(tools / "sqlite3", f'exec "{sys.executable}" "{ROOT / "tests/sqlite3_shell.py"}" "$@"')
+        if shutil.which("psql") is None and (psql := wheel_psql()) is not None:
+            write_script(tools / "psql", f'exec "{psql}" "$@"')
         self._path = f"{tools}:{sys.prefix}/bin"
 
     def run(self, block: Block) -> None:
@@ -78,7 +82,7 @@ class Desk:
         elif block.kind == "sh":
             self.shell(block.text, block.place, self._environment())
         elif block.kind == "sh server":
-            self.shell(block.text, block.place, self._environment() | {"SHOP_DB": self._server_url()})
+            self.shell(block.text, block.place, self._environment() | server_variables(self._server_url()))
         elif block.kind == "crontab":
             self._cron(block)
 
@@ -137,6 +141,15 @@ class Desk:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return
+
+
+def server_variables(url: str) -> dict[str, str]:
+    """Return what names a database of the test server, to Fleet and to `psql`."""
+    parts = make_url(url)
+    named = {"PGHOST": parts.host, "PGPORT": parts.port, "PGUSER": parts.username, "PGPASSWORD": parts.password}
+    return {"SHOP_DB": url, "PGDATABASE": str(parts.database)} | {
+        name: str(value) for name, value in named.items() if value is not None
+    }
 
 
 def write_script(path: Path, body: str) -> None:

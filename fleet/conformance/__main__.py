@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fleet.cli.common import JsonOption, duration, new_app, one_line, print_json, run_command
+from fleet.config import Location, locate
 from fleet.conformance.kit import CHECKS, Verdict, examine
 from fleet.conformance.subject import PATIENCE, Subject
 from fleet.domain.liveness import check_lease
@@ -41,6 +42,15 @@ def check(
     at_once: Annotated[
         int, typer.Option(min=1, metavar="N", help="Checks at the same time. Default: 4.", show_default=False)
     ] = 4,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Make the databases on this PostgreSQL server: any of its databases, whose login may create others. "
+            "env:NAME reads it from a variable.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check a worker."""
@@ -48,9 +58,10 @@ def check(
     check_lease(heartbeat, lease)
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]}: give the command that starts a worker after --")
+    place = None if server is None else _server(server)
     verdicts = []
     subject = Subject(tuple(command), heartbeat, lease, patience)
-    for verdict in examine(subject, names, at_once):
+    for verdict in examine(subject, names, at_once, place):
         verdicts.append(verdict)
         if not as_json:
             typer.echo(_line(verdict))
@@ -65,6 +76,13 @@ def _names(only: list[str]) -> list[str]:
     if unknown:
         raise UsageError(f"--only {unknown[0]}: there is no such check: {', '.join(CHECKS)}")
     return [name for name in CHECKS if not only or name in only]
+
+
+def _server(given: str) -> Location:
+    found = locate(given, named="--server")
+    if not found.url.startswith("postgresql"):
+        raise UsageError(f"--server {found.shown}: give the URL of a database on a PostgreSQL server")
+    return found
 
 
 def _line(verdict: Verdict) -> str:

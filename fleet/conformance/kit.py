@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.clock import boottime
-from fleet.config import locate
+from fleet.config import Location
 from fleet.conformance import executing, living
+from fleet.conformance.grounds import Ground, ground
 from fleet.conformance.scene import Scene
 from fleet.conformance.subject import Subject, Unmet
-from fleet.wiring import open_storage
 
 Check = Callable[[Scene], None]
 
@@ -56,30 +56,35 @@ class Verdict:
     seconds: float
 
 
-def examine(subject: Subject, names: Sequence[str], at_once: int) -> Iterator[Verdict]:
+def examine(subject: Subject, names: Sequence[str], at_once: int, server: Location | None = None) -> Iterator[Verdict]:
     """Run checks, each with a database of its own.
 
     Args:
         subject: the worker under test.
         names: the checks, of `CHECKS`.
         at_once: how many run at the same time.
+        server: where the databases are made, by a login that may; None for files.
 
     Yields:
         The verdicts, in the order of the names.
+
+    Raises:
+        DatabaseError: the server cannot be reached, or refuses.
     """
-    with tempfile.TemporaryDirectory(prefix="fleet-kit-") as folder, ThreadPoolExecutor(at_once) as pool:
-        template = Path(folder) / "template.db"
-        open_storage(locate(str(template)), create=True).close()
-        yield from pool.map(lambda name: _judge(subject, name, Path(folder), template), names)
+    with (
+        tempfile.TemporaryDirectory(prefix="fleet-kit-") as folder,
+        ground(Path(folder), server) as databases,
+        ThreadPoolExecutor(at_once) as pool,
+    ):
+        yield from pool.map(lambda name: _judge(subject, name, Path(folder) / name, databases), names)
 
 
-def _judge(subject: Subject, name: str, folder: Path, template: Path) -> Verdict:
+def _judge(subject: Subject, name: str, folder: Path, databases: Ground) -> Verdict:
     began = boottime()
-    home = folder / name
-    home.mkdir()
+    folder.mkdir()
     why: str | None = None
     try:
-        with Scene(subject, home, template) as scene:
+        with databases.database(folder) as place, Scene(subject, folder, place) as scene:
             CHECKS[name](scene)
     except Unmet as unmet:
         why = str(unmet)

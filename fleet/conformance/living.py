@@ -60,11 +60,11 @@ def beats(scene: Scene) -> None:
 def paused(scene: Scene) -> None:
     """While its row says paused it claims nothing, and beats on; after that it claims again."""
     worker = scene.start()
-    pause_worker(scene.database, worker.worker_id, paused=True)
+    pause_worker(scene.storage, worker.worker_id, paused=True)
     (task_id,) = scene.enqueue(NewTask("kit.echo"))
     scene.beats(worker, 3)
     demand(scene.task(task_id).status is TaskStatus.PENDING, "it claims nothing while it is paused")
-    pause_worker(scene.database, worker.worker_id, paused=False)
+    pause_worker(scene.storage, worker.worker_id, paused=False)
     scene.wait_for(task_id, TaskStatus.DONE)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,8 +13,8 @@ from typing import Any, TypeVar
 
 from fleet import process
 from fleet.clock import SystemClock
-from fleet.config import locate
 from fleet.conformance.candidate import Candidate
+from fleet.conformance.grounds import Place
 from fleet.conformance.subject import HANDLERS, Subject, Unmet, demand
 from fleet.domain.execution import Claimant, Fence, Finish
 from fleet.domain.task import NewTask, TaskRecord, TaskStatus
@@ -43,19 +42,19 @@ class Scene:
     Args:
         subject: the worker under test.
         folder: an empty directory.
-        template: a database without rows, to be copied.
+        place: a database without rows.
 
     Attributes:
         tended: whether the queue is looked after, as by maintenance, while the check waits.
     """
 
-    def __init__(self, subject: Subject, folder: Path, template: Path) -> None:
+    def __init__(self, subject: Subject, folder: Path, place: Place) -> None:
         self.subject = subject
         self.tended = True
-        self.database = Path(shutil.copy(template, folder / "fleet.db"))
+        self._place = place
         self._folder = folder
         self._ledger = folder / "executions"
-        self._storage = open_storage(locate(str(self.database)))
+        self._storage = open_storage(place.location)
         self._candidates: list[Candidate] = []
         self._lives: set[str] = set()
 
@@ -81,7 +80,7 @@ class Scene:
         return self._start((sys.executable, "-m", "fleet.cli.worker", "--tasks=fleet.conformance.tasks", *times))
 
     def _start(self, command: Sequence[str]) -> Member:
-        environment = self.subject.environment(self.database, self._ledger)
+        environment = self.subject.environment(self._place.variables, self._ledger)
         candidate = Candidate(command, environment, self._folder / f"{len(self._candidates)}.log")
         self._candidates.append(candidate)
         row = self.wait(lambda: self._begun(candidate), "the worker registers")

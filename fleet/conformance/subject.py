@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from fleet.config import DATABASE_VARIABLE
 
 HANDLERS = ("kit.append", "kit.echo", "kit.fail", "kit.sleep")
 PATIENCE = 30.0
 """Seconds, above a lease, for a step that takes one or two where nothing else runs."""
+
+# It has precedence over the name of the database in PGDATABASE.
+_SERVICE = "PGSERVICE"
 
 
 class Unmet(Exception):
@@ -39,12 +41,19 @@ class Subject:
     lease: float
     patience: float = PATIENCE
 
-    def environment(self, database: Path, ledger: Path) -> dict[str, str]:
-        """Return what a worker under test finds in its environment."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLEET_")}
+    def environment(self, database: Mapping[str, str], ledger: Path) -> dict[str, str]:
+        """Return what a worker under test finds in its environment.
+
+        Args:
+            database: what it is told of the database.
+            ledger: the file for `kit.append`.
+        """
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("FLEET_") and name != _SERVICE
+        }
         return {
             **inherited,
-            DATABASE_VARIABLE: str(database),
+            **database,
             "FLEET_HEARTBEAT": f"{self.heartbeat:g}",
             "FLEET_LEASE": f"{self.lease:g}",
             "FLEET_IDLE": f"{self.heartbeat / 2:g}",

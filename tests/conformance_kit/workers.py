@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Outcome, run_to_end
+from tests.postgres import wheel_psql
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELL = ROOT / "examples/worker.sh"
+PSQL_SHELL = ROOT / "examples/worker-postgresql.sh"
 NODE = ROOT / "examples/worker.mjs"
 
 COMMANDS = (
@@ -44,6 +46,14 @@ def shell_worker(script: Path = SHELL) -> tuple[str, ...]:
     return ("dash", str(script), *COMMANDS)
 
 
+def psql_worker(script: Path = PSQL_SHELL) -> tuple[str, ...]:
+    """Return the command line of the worker in shell for PostgreSQL, or of a changed copy of it."""
+    need("dash", "timeout", "iconv")
+    if shutil.which("psql") is None and wheel_psql() is None:
+        pytest.skip("there is no psql on this machine")
+    return ("dash", str(script), *COMMANDS)
+
+
 def node_worker() -> tuple[str, ...]:
     """Return the command line of the worker in Node.js."""
     need("node", "sqlite3")
@@ -52,7 +62,10 @@ def node_worker() -> tuple[str, ...]:
 
 def bare_environment(**more: str) -> dict[str, str]:
     """Return this process's environment without Fleet's variables, and with more."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("FLEET_")}, **more}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLEET_")}
+    if shutil.which("psql") is None and (psql := wheel_psql()) is not None:
+        kept["PATH"] = f"{kept['PATH']}:{psql.parent}"
+    return {**kept, **more}
 
 
 def kit(*arguments: str, env: Mapping[str, str]) -> Outcome:
