@@ -7,8 +7,7 @@ of its status; statistics come from `work_minute`, never from finished tasks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -99,23 +98,14 @@ def open_work(transaction: Transaction, pace: Pace) -> OpenWork:
     """Return what there is to do."""
     now = transaction.now
     paused = {queue for (queue,) in transaction.rows(_PAUSED, now=now)}
-    with _by_index(transaction):
-        rows = transaction.rows(_OPEN, since=pace.since)
-        works = {row[0]: _work(row, now, paused) for row in rows}
-        if works:
-            _add_busy(transaction, works, pace)
-            _add_seconds(transaction, works)
-            _add_arrivals(transaction, works, pace)
+    rows = transaction.rows(_OPEN, since=pace.since)
+    works = {row[0]: _work(row, now, paused) for row in rows}
+    if works:
+        _add_busy(transaction, works, pace)
+        _add_seconds(transaction, works)
+        _add_arrivals(transaction, works, pace)
     waiting, running = (sum(row[column] or 0 for row in rows) for column in (5, 6))
     return OpenWork(tuple(works.values()), waiting, running)
-
-
-@contextmanager
-def _by_index(transaction: Transaction) -> Iterator[None]:
-    if transaction.is_sqlite:
-        yield
-        return
-    yield
 
 
 def _work(row: tuple[Any, ...], now: datetime, paused: set[str]) -> Work:

@@ -59,7 +59,7 @@ def login(postgres: PostgresServer) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", WORKERS)
 def test_a_worker_keeps_to_the_protocol(name: str, login: str, marked: Mapping[str, str]) -> None:
-    """On a server every check of the kit holds for a worker in shell with psql, and for Fleet's own."""
+    """On a server every check holds for a worker in shell with psql, and for Fleet's own (DX01, DX04, ST10)."""
     done = kit("--json", "--at-once=8", SERVER, "--", *WORKERS[name](), env={**marked, "KIT_SERVER": login})
     assert checks(done) == dict.fromkeys(CHECKS), done.err
     assert (done.code, done.document["ok"]) == (0, True)
@@ -112,7 +112,7 @@ def test_a_worker_is_told_of_its_database(login: str, marked: Mapping[str, str],
 
 
 def test_a_password_comes_to_psql_by_its_environment(login: str, marked: Mapping[str, str], tmp_path: Path) -> None:
-    """The worker with psql takes the database from FLEET_DB alone, and no argument of psql has the password in it."""
+    """The worker with psql needs FLEET_DB alone, and no argument of psql has the password in it (SE03)."""
     environment = {**marked, "KIT_SERVER": login}
     real = shutil.which("psql", path=environment["PATH"])
     witness = tmp_path / "psql"

@@ -80,7 +80,7 @@ def test_commands_behind_a_pool(pooled: Remote, new_postgres_url: str) -> None:
 
 def test_a_pool_that_restarts(bare_site: Site, postgres: PostgresServer, new_postgres_url: str) -> None:
     """A pool whose connections to the server are ended costs no ownership: what runs is executed once, and idle workers
-    go on."""
+    go on (DX09, ST18)."""
     with pgbouncer(postgres, "transaction") as bouncer:
         remote = Remote(bare_site, bouncer.url(new_postgres_url))
         task = remote.enqueue("open")

@@ -81,7 +81,7 @@ def go_on(pids: list[int]) -> None:
 
 def test_a_host_that_stands_still_for_less_than_a_lease(remote: Remote) -> None:
     """A host that stops while it records a result holds the row for a bounded time, since the server ends its session;
-    going on within its lease it connects anew, records the result of the one execution, and works on."""
+    going on within its lease it connects anew, records the result of the one execution, and works on (DX09, ST18)."""
     task = remote.enqueue("open")
     remote.worker("--heartbeat-interval=0.5", "--lease=60")
     remote.site.wait_until(remote.executions, "the task is begun")
@@ -96,7 +96,7 @@ def test_a_host_that_stands_still_for_less_than_a_lease(remote: Remote) -> None:
 
 def test_a_host_that_stands_still_for_longer_than_a_lease(remote: Remote) -> None:
     """The task of a host that stopped while it recorded a result is executed elsewhere as soon as the server has ended
-    the session that held its row, and the late result is refused."""
+    the session that held its row, and the late result is refused (ST07, ST19, DX12)."""
     task = remote.enqueue("open")
     remote.worker(*QUICK)
     remote.site.wait_until(remote.executions, "the task is begun")
@@ -120,7 +120,7 @@ def test_a_host_that_stands_still_for_longer_than_a_lease(remote: Remote) -> Non
 
 def test_a_statement_that_does_not_end(remote: Remote) -> None:
     """A statement that is stuck on the server is ended within its timeout; the worker says so, tries again, and once
-    the obstacle is gone the task is executed once."""
+    the obstacle is gone the task is executed once (LK12)."""
     site = remote.site
     with remote.connect() as administrator:
         name = make_url(remote._url).database
@@ -162,7 +162,7 @@ def test_a_stuck_statement_is_told_in_one_line(new_postgres_url: str, monkeypatc
 
 def test_a_stranger_locks_a_table(new_postgres_url: str) -> None:
     """While a stranger keeps a whole table locked, writing fails in bounded time with an error that says so; nothing is
-    lost, and afterwards everything goes on."""
+    lost, and afterwards everything goes on (LK12)."""
     remote = make_url(new_postgres_url).set(drivername="postgresql").render_as_string(False)
     store = opened(new_postgres_url)
     try:

@@ -18,6 +18,7 @@ from fleet.storage import demand, observing, offers
 from fleet.storage.database import Transaction
 from fleet.storage.interfaces import Storage
 from fleet.storage.sql import Statement
+from fleet.storage.store import SqlStorage
 from fleet.storage.tables import metadata
 from tests.databases import opened
 from tests.storage.plans import FIXED, applied, begin, plan
@@ -95,9 +96,10 @@ def explained(store: Storage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             plans.extend(str(row[0]) for row in rows(transaction, Statement(f"EXPLAIN {text}"), **values))
         return rows(transaction, statement, **values)
 
-    with store.transaction() as transaction, monkeypatch.context() as patched:
+    assert isinstance(store, SqlStorage)
+    with monkeypatch.context() as patched:
         patched.setattr(Transaction, "rows", explaining)
-        demand.open_work(transaction, demand.pace_of(transaction.now))
+        store.database.write(lambda transaction: demand.open_work(transaction, demand.pace_of(transaction.now)))
     return plans
 
 
@@ -146,9 +148,10 @@ def test_a_callers_statements_are_planned_as_the_server_would(postgresql: Storag
     """What Fleet's sessions say to the server about plans does not hold in a transaction that is lent to a caller."""
     with postgresql.transaction() as transaction:
         for name in ("enable_seqscan", "jit"):
-            assert transaction.value(Statement(f"SHOW {name}")) == execute(
-                postgresql, f"SELECT reset_val FROM pg_settings WHERE name = '{name}'"
-            )[0]["reset_val"]
+            assert (
+                transaction.value(Statement(f"SHOW {name}"))
+                == execute(postgresql, f"SELECT reset_val FROM pg_settings WHERE name = '{name}'")[0]["reset_val"]
+            )
 
 
 def test_pools_are_read_in_as_many_statements_however_many_there_are(

@@ -170,7 +170,7 @@ def test_an_administrators_timeouts_count(shared: Pooled, through: str) -> None:
 
 
 def test_times_do_not_depend_on_the_session(shared: Pooled) -> None:
-    """Whatever time zone a shared session is in, times are written, read and copied as they are."""
+    """Whatever time zone a shared session is in, times are written, read and copied as they are (CK01)."""
     with shared.connect(direct=True) as administrator:
         name = make_url(shared.direct).database
         administrator.execute(f"""ALTER DATABASE "{name}" SET TimeZone = 'Asia/Kathmandu'""".encode())
