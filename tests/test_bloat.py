@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import psycopg
+import pytest
 
 from benchmarks.bloat import Sample, samples
 from tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.remote
+
 
 TASKS, WINDOW = 5_000, 1_000
 FEW_PAGES = 500

@@ -21,6 +21,9 @@ from tests.logins import PASSWORD, logins
 from tests.postgres import PostgresServer, start_server
 from tests.processes.running import wait_until
 
+pytestmark = pytest.mark.remote
+
+
 SECONDS = 30.0
 
 Start = Callable[..., Candidate]

@@ -27,6 +27,9 @@ from tests.conformance_kit.workers import (
 )
 from tests.postgres import PostgresServer
 
+pytestmark = pytest.mark.remote
+
+
 PASSWORD = "open-sesame-51"
 SERVER = "--server=env:KIT_SERVER"
 WORKERS: Mapping[str, Callable[[], tuple[str, ...]]] = {

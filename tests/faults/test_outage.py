@@ -14,6 +14,9 @@ from tests.processes import procfs
 from tests.processes.harness import Site
 from tests.processes.test_adapter import adapter, commands, standing, wait_standing
 
+pytestmark = pytest.mark.remote
+
+
 POINTS = ("adapter.taken", "adapter.spawned", "adapter.noted", "adapter.replied")
 OVER = "no longer so: the database does not answer"
 LAST_PASS = "SELECT last_cycle_at FROM scheduler"

@@ -13,6 +13,9 @@ from tests.pgbouncer import Bouncer, PoolMode, pgbouncer
 from tests.postgres import PostgresServer
 from tests.processes.harness import Site
 
+pytestmark = pytest.mark.remote
+
+
 MODES: tuple[PoolMode, ...] = ("session", "transaction")
 DEAF = "passes no notifications on"
 

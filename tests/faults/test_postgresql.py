@@ -18,6 +18,9 @@ from tests.processes.harness import Site
 from tests.processes.running import Running
 from tests.storage.samples import claim_one, enqueue_one, execute, finish, join, success
 
+pytestmark = pytest.mark.remote
+
+
 FLEET = ("--tasks=tests.faults.jobs", "--idle-wait=0.5")
 
 

@@ -21,6 +21,9 @@ from tests.processes.harness import Site
 from tests.processes.running import PATIENCE
 from tests.storage.samples import claim_one, enqueue_one, execute, finish, join, success
 
+pytestmark = pytest.mark.remote
+
+
 SLEEP = Statement("SELECT pg_sleep(0.3)")
 QUICK = ("--heartbeat-interval=0.5", "--lease=2")
 ENDED_WITHIN = session.IDLE_TIMEOUT_MS / 1000

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tests.several_hosts.realm import HOUR, LEASE, MINUTE, Realm
+
+pytestmark = pytest.mark.remote
+
 
 ALLOWED = timedelta(minutes=5)
 """By how much a moment in a row may differ from that at which the test began."""

@@ -27,6 +27,9 @@ from tests.processes.procfs import is_alive
 from tests.processes.running import wait_until
 from tests.several_hosts.host import Host
 from tests.several_hosts.network import new_network
+
+pytestmark = pytest.mark.remote
+
 with new_network() as network:
     host = Host(network, "doomed", 0, 0, Path(sys.argv[1]))
     host.boot()

@@ -11,6 +11,9 @@ from tests.processes.running import Running
 from tests.several_hosts.host import Host
 from tests.several_hosts.realm import HOUR, MINUTE, MOVED_WITHIN, Realm
 
+pytestmark = pytest.mark.remote
+
+
 EVER_REGISTERED = "SELECT count(*) FROM worker_registry"
 
 

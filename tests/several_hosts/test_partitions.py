@@ -5,7 +5,12 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 from tests.several_hosts.realm import HEARTBEAT, HOUR, LEASE, MINUTE, MOVED_WITHIN, Realm
+
+pytestmark = pytest.mark.remote
+
 
 FREED_WITHIN = 25.0
 """Seconds: a server gives a silent client up after 11; the rest is allowance for a loaded machine."""

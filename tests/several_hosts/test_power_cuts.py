@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.several_hosts.realm import HOUR, MINUTE, MOVED_WITHIN, Realm
+
+pytestmark = pytest.mark.remote
 
 
 def test_a_host_that_dies_is_replaced_and_may_come_back(realm: Realm) -> None:

@@ -18,6 +18,9 @@ from tests.databases import opened
 from tests.storage.plans import take_over
 from tests.storage.samples import claim_one, enqueue_one, holder, join, nobody, process
 
+pytestmark = pytest.mark.remote
+
+
 ROUNDS = 10
 DAY = 86_400.0
 MEASURED = {"at": "2026-01-01T00:00:00.000Z", "cpu": 0.25, "note": "x" * 600}

@@ -24,6 +24,9 @@ from tests.postgres import PostgresServer
 from tests.processes.running import wait_until
 from tests.storage.samples import claim_one, enqueue_one, finish, join, process, row, success
 
+pytestmark = pytest.mark.remote
+
+
 MODES: tuple[PoolMode, ...] = ("transaction", "session")
 
 

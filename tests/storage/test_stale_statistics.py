@@ -33,6 +33,9 @@ from tests.storage.samples import (
     success,
 )
 
+pytestmark = pytest.mark.remote
+
+
 ROWS = int(os.environ.get("FLEET_TEST_ROWS", "100000"))
 MOST_READ = 1_000
 """Rows and index entries that a verb about twenty tasks may read."""
