@@ -9,7 +9,7 @@ from uuid import uuid4
 from sqlalchemy import create_engine, make_url, text
 
 from fleet.config import DATABASE_VARIABLE, locate
-from fleet.storage.roles import Role, apply
+from fleet.storage.server.roles import Role, apply
 from fleet.storage.store import SqlStorage
 
 PASSWORD = "open-sesame"

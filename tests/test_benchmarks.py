@@ -26,7 +26,6 @@ from benchmarks.floors import BareFloor, SchemaFloor
 from benchmarks.outcome import Check, Table
 from benchmarks.peers.base import Peer
 from benchmarks.postgresql import ours as on_postgresql
-from benchmarks.postgresql import waiting
 from benchmarks.postgresql.contestants import Contestant as Rival
 from benchmarks.postgresql.server import Server, serving, setting, value
 from benchmarks.postgresql.turns import rivals
@@ -34,8 +33,8 @@ from benchmarks.processes import Invalid, family_of
 from benchmarks.report import write
 from benchmarks.without_inotify import Library
 from fleet.clock import SystemClock
-from fleet.storage import postgresql
 from fleet.storage.database import Database
+from fleet.storage.server import postgresql
 from fleet.storage.sql import Statement
 from fleet.storage.watch import SqliteWatch
 
@@ -137,18 +136,14 @@ def test_every_peer_on_postgresql_does_each_task_once(rival: Rival, waits: bool,
     """Where the bench extra is installed, each peer on PostgreSQL does every task once with two workers."""
     with private_server.database(waits) as url:
         assert value(url, "SELECT count(*) FROM pg_settings WHERE name = 'fsync' AND setting = 'on'") == 1
-        run = rival.run(url, 60, 2, waits)
+        run = rival.run(url, 60, 2)
     assert run.rate > 0
     assert sum(run.shares) == 30
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["does not wait", "waits"])
-def test_commits_on_postgresql_wait_as_is_said(
-    waits: bool, private_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A database is told whether commits wait; the launcher has Fleet's own sessions wait, which never do otherwise."""
-    if waits:
-        monkeypatch.setattr(postgresql, "_prepare", waiting.prepare)
+def test_commits_on_postgresql_wait_as_is_said(waits: bool, private_server: Server) -> None:
+    """A database is told whether commits wait, and Fleet's sessions go by it."""
     with private_server.database(waits) as url:
         assert setting(url, "synchronous_commit") == ("on" if waits else "off")
         database = Database(postgresql.PostgresqlWays(on_postgresql.ours(url)), SystemClock())

@@ -47,7 +47,7 @@ def _rates(
     server: Server, everybody: Sequence[Contestant], scale: Scale, workers: int, waits: bool
 ) -> dict[str, Series]:
     def turn(one: Contestant, url: str) -> Run:
-        return one.run(url, max(50, int(scale.tasks * one.share)), workers, waits)
+        return one.run(url, max(50, int(scale.tasks * one.share)), workers)
 
     found = on_own_database(server, everybody, scale.runs, waits, turn)
     return {name: Series(tuple(run.rate for run in runs)) for name, runs in found.items()}

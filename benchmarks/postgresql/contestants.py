@@ -31,7 +31,7 @@ class Contestant(Protocol):
     settings: str
     share: float
 
-    def run(self, url: str, tasks: int, workers: int, waits: bool) -> Run:
+    def run(self, url: str, tasks: int, workers: int) -> Run:
         """Do so many no-op tasks, which all wait before, with so many worker processes.
 
         The time is that from the first claim to the last end, as the database's rows tell it: who claims many at a time
@@ -41,7 +41,6 @@ class Contestant(Protocol):
             url: an empty database.
             tasks: how many.
             workers: how many.
-            waits: whether its commits wait for the disk, as the database's setting says already.
 
         Raises:
             benchmarks.processes.Invalid: a task was lost or done twice.

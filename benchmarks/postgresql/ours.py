@@ -1,8 +1,7 @@
 """Fleet on PostgreSQL, by its own commands.
 
-Its workers commit claims, beats and results without waiting for the disk, whatever the database's setting is; what is
-enqueued waits for it, always. So that others can be compared at equal durability both ways, the workers are also
-started by `benchmarks.postgresql.waiting`, whose sessions wait.
+Its workers commit claims, beats and results without waiting for the disk, unless the database says that they are to;
+what is enqueued waits for it, always. So all are compared at equal durability both ways, by the database's setting.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from benchmarks.processes import PATIENCE, Invalid, python, running, wait_for
 from benchmarks.processes import run as run_command
 from fleet import Fleet
 
-WAITING = "benchmarks.postgresql.waiting"
 READY = "SELECT count(*) FROM worker_registry WHERE status = 'active' AND idle_since IS NOT NULL"
 SPAN = "SELECT min(claimed_at), max(finished_at) FROM work_queue"
 FIRST_HALF = """
@@ -40,9 +38,9 @@ def ours(url: str) -> str:
     return make_url(url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
 
 
-def group(url: str, *options: str, module: str = "fleet.cli.worker") -> list[str]:
+def group(url: str, *options: str) -> list[str]:
     """Return the command of a worker group."""
-    return worker_group(ours(url), *options, module=module)  # type: ignore[arg-type]
+    return worker_group(ours(url), *options)  # type: ignore[arg-type]
 
 
 class Ours:
@@ -62,12 +60,11 @@ class Ours:
         self.share = share
         self._prefetch = prefetch
 
-    def run(self, url: str, tasks: int, workers: int, waits: bool) -> Run:
+    def run(self, url: str, tasks: int, workers: int) -> Run:
         """Do the tasks."""
         self._fill(url, tasks)
         options = ["--processes", str(workers), "--prefetch", self._prefetch, "--until-empty"]
-        module = WAITING if waits else "fleet.cli.worker"
-        with running(group(url, *options, module=module)) as started:
+        with running(group(url, *options)) as started:
             started.wait(PATIENCE)
         with psycopg.connect(url) as connection:
             row = connection.execute(DONE.encode()).fetchone()

@@ -105,7 +105,7 @@ class Pgqueuer:
         self._batch = batch
         self._pooled = pooled
 
-    def run(self, url: str, tasks: int, workers: int, waits: bool) -> Run:
+    def run(self, url: str, tasks: int, workers: int) -> Run:
         """Do the tasks."""
         with opened(url) as (_, many):
             many(tasks)

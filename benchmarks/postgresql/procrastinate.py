@@ -82,7 +82,7 @@ class Procrastinate:
         self._concurrency = concurrency
         self._asynchronous = asynchronous
 
-    def run(self, url: str, tasks: int, workers: int, waits: bool) -> Run:
+    def run(self, url: str, tasks: int, workers: int) -> Run:
         """Do the tasks."""
         with opened(url) as task:
             for first in range(0, tasks, 1000):

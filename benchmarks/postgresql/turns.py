@@ -56,7 +56,6 @@ def setting(server: Server, everybody: Sequence[Contestant]) -> Table:
     rows += [(each.name, each.settings) for each in everybody]
     note = (
         "Everybody has an empty database on one private server, one after another. Where no commit waits, the database "
-        "has synchronous_commit = off; Fleet's workers set that for themselves (what is enqueued always waits, and "
-        "there is no option), and are started by a launcher that has them wait where every commit does."
+        "has synchronous_commit = off, otherwise on, which all go by; what Fleet enqueues waits in any case."
     )
     return Table("Who is compared on PostgreSQL, and how they are used", ("who", "settings"), tuple(rows), note)

@@ -204,8 +204,8 @@ def roles(
     as_json: JsonOption = False,
 ) -> None:
     """Roles of a PostgreSQL server for workers, scalers, readers and enqueuers: the SQL that makes them."""
-    from fleet.storage import roles as rights
     from fleet.storage import schema
+    from fleet.storage.server import roles as rights
 
     statements = rights.sql(prefix)
     shown = None

@@ -1,6 +1,6 @@
 """One database: its connections, and the two ways to use them: a write transaction, a read transaction.
 
-What differs between SQLite and PostgreSQL stands in `sqlite.py` and `postgresql.py`, behind `Dialect`.
+What differs between SQLite and PostgreSQL stands in `sqlite.py` and `server/postgresql.py`, behind `Dialect`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.connections import Source
-from fleet.storage.ears import Ears
 from fleet.storage.joining import check_commits, check_kind, refusal
+from fleet.storage.server.ears import Ears
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Borrowed, Wire, Wires
 

@@ -18,12 +18,12 @@ from fleet.storage.control_plane import SqlControlPlane
 from fleet.storage.database import Database, Transaction
 from fleet.storage.health import SqlHealthRecords
 from fleet.storage.interfaces import OpenTransaction, Watch
-from fleet.storage.listening import ListeningWatch
 from fleet.storage.orders import SqlWorkerOrders
 from fleet.storage.queue.rules import SqlQueueRules
 from fleet.storage.queue.work_queue import SqlWorkQueue
 from fleet.storage.registration import SqlRegistration
 from fleet.storage.schedules import SqlSchedules
+from fleet.storage.server.listening import ListeningWatch
 from fleet.storage.sqlite import SqliteWays, check_file, check_library, create_file
 from fleet.storage.watch import PollingWatch, SqliteWatch
 
@@ -94,7 +94,7 @@ class SqlStorage:
         """Return the database at `location` without looking at its schema."""
         if location.url.startswith("sqlite"):
             return Database(SqliteWays(location.path, read_only), clock or SystemClock())
-        from fleet.storage.postgresql import PostgresqlWays
+        from fleet.storage.server.postgresql import PostgresqlWays
 
         return Database(PostgresqlWays(location.url, read_only), clock or SystemClock())
 

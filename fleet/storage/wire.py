@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fleet.storage.connections import Source
-from fleet.storage.session import OPENINGS, Openings
+from fleet.storage.server.session import OPENINGS, Openings
 
 
 class Wire:

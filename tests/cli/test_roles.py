@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from fleet.storage.roles import Role, sql
+from fleet.storage.server.roles import Role, sql
 from tests.cli.conftest import Command
 from tests.commands import Outcome, run_to_end
 from tests.logins import PASSWORD, logins

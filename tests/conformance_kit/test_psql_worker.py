@@ -14,7 +14,7 @@ from fleet.domain.retry import RetryPolicy
 from fleet.domain.task import NewTask, TaskRecord, TaskStatus
 from fleet.domain.worker import WorkerStatus
 from fleet.storage.interfaces import Storage
-from fleet.storage.roles import Role
+from fleet.storage.server.roles import Role
 from tests.conformance_kit.workers import PSQL_SHELL, bare_environment, psql_worker
 from tests.databases import opened
 from tests.logins import PASSWORD, logins

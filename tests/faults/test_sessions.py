@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import make_url
 
 from fleet.errors import DatabaseBusy, DatabaseError
-from fleet.storage import session
+from fleet.storage.server import session
 from fleet.storage.sql import Statement
 from fleet.storage.upkeep import UNTIMED
 from tests.databases import opened

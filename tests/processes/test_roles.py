@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from fleet.storage.interfaces import Storage
-from fleet.storage.roles import Role
+from fleet.storage.server.roles import Role
 from tests.databases import opened
 from tests.logins import PASSWORD, logins
 from tests.processes.harness import Site

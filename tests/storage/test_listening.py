@@ -13,9 +13,9 @@ from fleet.clock import ManualClock
 from fleet.domain.group import NewGroup
 from fleet.domain.orders import OrderKind
 from fleet.domain.task import NewTask
-from fleet.storage import listening
 from fleet.storage.interfaces import Storage
-from fleet.storage.listening import LISTENS_FOR, POLL, POLL_SETTLING, SETTLING, ListeningWatch
+from fleet.storage.server import listening
+from fleet.storage.server.listening import LISTENS_FOR, POLL, POLL_SETTLING, SETTLING, ListeningWatch
 from tests.databases import opened
 from tests.processes.running import wait_until
 from tests.storage.samples import claim_one, enqueue_one, finish, join, process, success

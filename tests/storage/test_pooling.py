@@ -14,10 +14,12 @@ from sqlalchemy import make_url, text
 from fleet.domain.group import NewGroup
 from fleet.domain.task import NewTask
 from fleet.errors import DatabaseError
-from fleet.storage import session
 from fleet.storage.copying.shapes import shapes
 from fleet.storage.interfaces import Storage
-from fleet.storage.listening import POLL_DEAF, POLL_SETTLING
+from fleet.storage.server import session
+from fleet.storage.server.listening import POLL_DEAF, POLL_SETTLING
+from fleet.storage.sql import Statement
+from fleet.storage.store import SqlStorage
 from tests.databases import opened
 from tests.pgbouncer import Bouncer, PoolMode, pgbouncer
 from tests.postgres import PostgresServer
@@ -99,6 +101,28 @@ def test_a_new_database_is_made_through_a_pool(bouncer: Bouncer, postgres: Postg
         store.close()
     finally:
         postgres.drop_database(url)
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through a pool"])
+@pytest.mark.parametrize(("chosen", "own"), [(None, "off"), ("on", "on"), ("local", "local")])
+def test_whether_commits_wait_an_administrator_may_choose(
+    in_transactions: Bouncer, new_postgres_url: str, chosen: str | None, own: str, direct: bool
+) -> None:
+    """What was chosen for the database counts for claims, beats and results; without a choice they do not wait for the
+    disk, and what is enqueued does."""
+    pooled = Pooled(in_transactions.url(new_postgres_url), new_postgres_url, in_transactions)
+    if chosen is not None:
+        with pooled.connect(direct=True) as administrator:
+            name = make_url(new_postgres_url).database
+            administrator.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = {chosen}'.encode())
+    store = opened(pooled.direct if direct else pooled.url)
+    assert isinstance(store, SqlStorage)
+    try:
+        said = Statement("SELECT current_setting('synchronous_commit')")
+        found = [store.database.write(lambda one: one.value(said), durable=durable) for durable in (False, True)]
+    finally:
+        store.close()
+    assert found == [own, "on"]
 
 
 def test_nothing_is_left_in_a_shared_session(shared: Pooled) -> None:

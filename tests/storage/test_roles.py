@@ -16,8 +16,8 @@ from fleet.errors import DatabaseForbidden, UsageError
 from fleet.maintenance import run_pass
 from fleet.process import identify
 from fleet.storage.interfaces import Holder, SettingsChange, Storage
-from fleet.storage.roles import Right, Role, apply, rights, sql
 from fleet.storage.schema import VERSION_TABLE
+from fleet.storage.server.roles import Right, Role, apply, rights, sql
 from fleet.storage.tables import metadata
 from fleet.storage.views import VIEWS
 from tests.databases import opened

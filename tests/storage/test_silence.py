@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.storage import silence
+from fleet.storage.server import silence
 from tests.databases import opened
 from tests.storage.samples import execute
 

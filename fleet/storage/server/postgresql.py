@@ -14,12 +14,13 @@ from sqlalchemy.exc import NoSuchModuleError
 from fleet.clock import Clock, truncated
 from fleet.config import masked
 from fleet.errors import DatabaseError
-from fleet.storage import echo, seal, session, silence
+from fleet.storage import seal
 from fleet.storage.access import forbidden
 from fleet.storage.connections import Source
 from fleet.storage.database import original
-from fleet.storage.ears import Ears
-from fleet.storage.session import OPENINGS, Openings
+from fleet.storage.server import echo, session, silence
+from fleet.storage.server.ears import Ears
+from fleet.storage.server.session import OPENINGS, Openings
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire
 

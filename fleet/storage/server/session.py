@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.storage import silence
+from fleet.storage.server import silence
 
 OPENINGS = "openings"
 """Where a connection's `info` has what is said at the beginning of its transactions; nothing with a file."""
@@ -72,12 +72,12 @@ DIRECT = Openings(
 )
 
 
-def _pooled(statement_timeout: str, idle_timeout: str) -> Openings:
+def _pooled(statement_timeout: str, idle_timeout: str, commits: str) -> Openings:
     zone = "SET LOCAL TIME ZONE 'UTC'"
     idle = f"{zone}; {_BY_INDEX}; SET LOCAL idle_in_transaction_session_timeout = '{idle_timeout}'"
     timed = f"{idle}; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; SET LOCAL statement_timeout = '{statement_timeout}'"
     return Openings(
-        own=_beginning(timed, "SET LOCAL synchronous_commit = off"),
+        own=_beginning(timed, f"SET LOCAL synchronous_commit = {commits}"),
         durable=_beginning(idle, _WAITING_LONGER),
         read=_beginning(_SNAPSHOT, timed),
         lent=f"{zone}; {_WAITING_LONGER}",
@@ -90,12 +90,20 @@ def _unless_set(name: str, milliseconds: int) -> str:
     return f"coalesce(nullif(current_setting('{name}'), '0'), '{milliseconds}ms')"
 
 
+# Whether an administrator has chosen for this database or login; the server's own default says nothing.
+_COMMITS = """CASE WHEN EXISTS (SELECT FROM pg_db_role_setting, unnest(setconfig) AS said
+    WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+        AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user))
+        AND starts_with(said, 'synchronous_commit='))
+    THEN current_setting('synchronous_commit') ELSE 'off' END"""
+
+
 _SET = {
     "statement_timeout": _unless_set("statement_timeout", STATEMENT_TIMEOUT_MS),
     "idle_in_transaction_session_timeout": _unless_set("idle_in_transaction_session_timeout", IDLE_TIMEOUT_MS),
-    "lock_timeout": f"'{LOCK_TIMEOUT_MS}'",
     # Once for all: said in each transaction, it took a turn to the server and back.
-    "synchronous_commit": "'off'",
+    "synchronous_commit": _COMMITS,
+    "lock_timeout": f"'{LOCK_TIMEOUT_MS}'",
     "TimeZone": "'UTC'",
     # Plans are kept for long, and made while a queue is short, or from statistics of that time. To read a whole table
     # is never right for what is asked all day; where nothing else can be done it is done all the same.
@@ -118,12 +126,10 @@ def prepare(connection: Any) -> Openings:
         for name, value in _SET.items()
     )
     with connection.cursor() as cursor:
-        served_by, statement_timeout, idle_timeout, *_ = cursor.execute(
-            f"SELECT pg_backend_pid(), {settings}"
-        ).fetchone()
+        served_by, *said = cursor.execute(f"SELECT pg_backend_pid(), {settings}").fetchone()
     connection.autocommit = False
     if served_by == pid:
         return DIRECT
     # They live in a session.
     connection.prepare_threshold = None
-    return _pooled(statement_timeout, idle_timeout)
+    return _pooled(*said[:3])

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from fleet.clock import boottime
 from fleet.storage.database import Database, Transaction
-from fleet.storage.ears import Ears
+from fleet.storage.server.ears import Ears
 from fleet.storage.sql import Statement
 
 LISTENS_FOR = 60.0
