@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tests.processes.procfs import is_alive
 from tests.processes.running import wait_until
 from tests.several_hosts.host import ROOT
@@ -20,6 +22,9 @@ print(json.dumps({"name": socket.gethostname(), "pid": os.getpid(), "clock": tim
     "boot": time.clock_gettime(time.CLOCK_BOOTTIME), "boot_id": open("/proc/sys/kernel/random/boot_id").read()}))
 """
 CALLING = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)"
+
+pytestmark = pytest.mark.remote
+
 DOOMED = """
 import sys, time
 from pathlib import Path
@@ -27,8 +32,6 @@ from tests.processes.procfs import is_alive
 from tests.processes.running import wait_until
 from tests.several_hosts.host import Host
 from tests.several_hosts.network import new_network
-
-pytestmark = pytest.mark.remote
 
 with new_network() as network:
     host = Host(network, "doomed", 0, 0, Path(sys.argv[1]))

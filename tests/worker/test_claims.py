@@ -124,9 +124,9 @@ def test_what_was_lost_before_the_answer_came_is_not_executed(desk: Desk, monkey
     claim = type(desk.store.queue).claim
     now = 0.0
 
-    def claim_slowly(queue: Any, *given: Any) -> Any:
+    def claim_slowly(queue: Any, *given: Any, **more: Any) -> Any:
         nonlocal now
-        reply = claim(queue, *given)
+        reply = claim(queue, *given, **more)
         desk.lose(reply.tasks[0])
         now += SETTINGS.heartbeat
         return reply

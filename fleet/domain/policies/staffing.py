@@ -147,7 +147,8 @@ def number_for(situation: Situation, least: Staffing, most: Staffing | None = No
     """Return the number of workers that there should be.
 
     Nobody is taken away while somebody is missing: a number says how many there are to be, not who. Only where the
-    maximum leaves no room for those who are missing, those who are not needed go first.
+    maximum leaves no room for those who are missing for what is outstanding, those who are not needed go first: they
+    cannot do it, or they would.
 
     Args:
         situation: the pool.
@@ -162,8 +163,9 @@ def number_for(situation: Situation, least: Staffing, most: Staffing | None = No
     bound = situation.max_workers
     if bound is not None and supply >= bound:
         # What was done lately keeps nobody from making room: only what is outstanding does.
-        needed = min(least.used, _needed_now(situation))
-        if needed < supply:
+        now = staffed(situation, one_each(situation))
+        needed = min(least.used, now.used)
+        if now.missing and needed < supply:
             return held(situation, max(needed, bound - least.missing))
     return held(situation, supply + least.missing)
 

@@ -7,8 +7,6 @@ tasks of such a host move, what it had locked is free.
 
 from __future__ import annotations
 
-from sqlalchemy import make_url
-
 CONNECT_TIMEOUT = 10
 """Seconds for a connection to come about."""
 
@@ -29,6 +27,9 @@ def terms(url: str) -> dict[str, int]:
     Args:
         url: a SQLAlchemy URL for psycopg.
     """
+    # Loaded here because what opens a file needs none of it.
+    from sqlalchemy import make_url
+
     told = {"connect_timeout": CONNECT_TIMEOUT, **KEEPALIVES, "tcp_user_timeout": UNHEARD_MS}
     given = make_url(url).query
     return {name: value for name, value in told.items() if name not in given}

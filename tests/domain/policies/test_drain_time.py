@@ -130,6 +130,13 @@ def test_at_the_maximum_who_is_not_needed_makes_room() -> None:
     assert number(5, gpu, lately, **several) == 4
 
 
+def test_a_flow_of_more_than_the_maximum_keeps_everybody() -> None:
+    """Where the steady flow of one kind keeps more workers busy than there may be, nobody goes to make room for more of
+    the same: the number stays at the maximum."""
+    flowing = work(0, 0, busy=301.0, arrivals=301)
+    assert [number(supply, flowing, max_workers=5, adapters=(adapter("a"),)) for supply in (4, 5)] == [6, 6]
+
+
 def test_words_say_the_number_that_is_advised() -> None:
     """The reason names the same number as the advice, what it is for, and arrivals only where there are any."""
     advice = advised("drain_time", 0, work(1000, 2, seconds=0.1), pace_window=60.0)
