@@ -16,6 +16,7 @@ WORKER_VARIABLE = "FLEET_WORKER_DB"
 """What workers that a scaler or an adapter starts are to use, where that is another login."""
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
+_ALMOST_A_URL = re.compile(r"[\s'\"]*postgres\w*(\+\w+)?\W*//", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ def _password_in(url: str) -> bool:
 
 def masked(url: str) -> str:
     """Return the URL with its password replaced by `***`."""
-    url = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)
+    # To the last @ of the word: a password may have some that should have been written as %40.
+    url = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&]*", r"\1***", url)
 
 
@@ -137,6 +139,11 @@ def _location(text: str, named: str) -> Location:
         return Location(text, None, True, masked(text))
     elif _SCHEME.match(text):
         raise UsageError(f"{named} {masked(text)}: use a SQLite path or a postgresql+psycopg:// URL")
+    if _ALMOST_A_URL.match(text):
+        raise UsageError(
+            f"{named}: what is given for the database begins like a server's URL and is none: "
+            "write postgresql+psycopg://USER@HOST/NAME, without blanks and quotes around it"
+        )
     path = Path(text).expanduser()
     absolute = path if path.is_absolute() else Path(working_directory()) / path
     absolute = Path(os.path.normpath(absolute))

@@ -1,10 +1,10 @@
-"""Which database workers are to use that a scaler or an adapter starts, and what they inherit."""
+"""Which database is meant, also for workers that others start, and what of it is shown."""
 
 from __future__ import annotations
 
 import pytest
 
-from fleet.config import DATABASE_VARIABLE, Location, for_workers, locate
+from fleet.config import DATABASE_VARIABLE, Location, for_workers, locate, masked
 from fleet.errors import UsageError
 
 SCALERS = "postgresql://scaler:secret@db/shop"
@@ -62,3 +62,32 @@ def test_another_kind_of_database_is_refused(own: Location, given: str, words: s
     with pytest.raises(UsageError, match=words) as refused:
         for_workers(own, {"FLEET_WORKER_DB": given})
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given", [" postgresql://u:secret@h/d", "'postgresql+psycopg://u:secret@h/d'", "postgresql//u:secret@h/d"]
+)
+def test_what_is_almost_an_url_is_no_path(given: str) -> None:
+    """A URL with blanks or quotes around it, or without its colon, is refused in words that have no password."""
+    with pytest.raises(UsageError, match="without blanks and quotes") as refused:
+        locate(None, {DATABASE_VARIABLE: given})
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["postgres/fleet.db", "postgresql.db", "./postgresql//fleet.db"])
+def test_a_path_may_be_called_so(path: str) -> None:
+    """A file or directory may be named after PostgreSQL."""
+    assert locate(path).path is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql+psycopg://u:s%40cret@h/d", "postgresql+psycopg://u:***@h/d"),
+        ("postgresql+psycopg://u:s@c/ret@h/d", "postgresql+psycopg://u:***@h/d"),
+        ("postgresql+psycopg://u@h/d?password=secret&x=1", "postgresql+psycopg://u@h/d?password=***&x=1"),
+    ],
+)
+def test_no_part_of_a_password_is_shown(url: str, shown: str) -> None:
+    """A password is masked to its end, with characters too that should have been written otherwise."""
+    assert masked(url) == shown

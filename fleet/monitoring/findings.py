@@ -28,7 +28,9 @@ LONG_OPEN = 300.0
 
 
 def problems(sight: Sight) -> tuple[str, ...]:
-    """Return what makes the fleet unhealthy, in words."""
+    """Return what makes the fleet unhealthy, in words; of a sealed database that alone."""
+    if sight.seal is not None:
+        return (sight.seal,)
     return (
         *nobody_works(sight),
         *_unrescued(sight),

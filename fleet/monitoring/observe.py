@@ -80,6 +80,7 @@ def observe(
         pauses=storage.rules.pauses(),
         finished={seconds: storage.control.finished_since(seconds) for seconds in FINISHED_OVER},
         sizes=storage.sizes(),
+        seal=storage.seal(),
         transactions=storage.open_transactions(),
         held=_held(storage),
         paused_schedules=tuple(one.schedule.name for one in storage.schedules.list() if one.paused),

@@ -63,6 +63,7 @@ class Sight:
         pauses: queues that are paused now.
         finished: tasks done and failed, by seconds back from now: statistics.
         sizes: bytes by what takes them, where that is known.
+        seal: what a sealed database says to whoever wants to write.
         transactions: the oldest open ones of others, on a server.
         held: tasks that the limits of their keys hold back.
         paused_schedules: schedules whose ticks are left out now, by name.
@@ -85,6 +86,7 @@ class Sight:
     pauses: tuple[Pause, ...] = ()
     finished: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    seal: str | None = None
     transactions: tuple[OpenTransaction, ...] = ()
     held: int = 0
     paused_schedules: tuple[str, ...] = ()

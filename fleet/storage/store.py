@@ -11,7 +11,7 @@ from fleet.clock import Clock, SystemClock
 from fleet.config import Location
 from fleet.domain.task import MAX_BATCH, SHARED_BATCH
 from fleet.errors import DatabaseMissing
-from fleet.storage import schema, strangers, upkeep
+from fleet.storage import schema, seal, strangers, upkeep
 from fleet.storage.access import is_there
 from fleet.storage.adapters import SqlAdapters
 from fleet.storage.control_plane import SqlControlPlane
@@ -149,9 +149,18 @@ class SqlStorage:
         """Return bytes by what takes them."""
         return upkeep.sizes_of(self.database, self._location.path) if self._location.path is not None else {}
 
+    def seal(self) -> str | None:
+        """Return what a sealed database says."""
+        found = self.database.read(seal.found)
+        return None if found is None else found.line
+
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
         """Return the oldest open transactions of others."""
         return strangers.open_transactions(self.database)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Have a transaction wait no longer than this for others' locks."""
+        self.database.busy_wait = seconds
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while an operation waits."""

@@ -113,7 +113,7 @@ class Heartbeats:
             self._failed(error)
             self._believe_what_can_be_read(members)
             return False
-        if self._failing:
+        if self._failing and beats:
             _log.info("heartbeats are written again")
             self._failing = False
         for member, reply in zip(members, replies, strict=True):

@@ -15,9 +15,14 @@ _log = logging.getLogger("fleet.keeper")
 
 
 class Duties:
-    """Tries duties, and remembers which of them the database lets wait."""
+    """Tries duties, and remembers which of them the database lets wait.
 
-    def __init__(self) -> None:
+    Args:
+        probe: asks the database something: a duty that has nothing to do succeeds without it.
+    """
+
+    def __init__(self, probe: Callable[[], object]) -> None:
+        self._probe = probe
         self._retry_at: dict[str, float] = {}
 
     def attempt(self, name: str, duty: Callable[[], float | None]) -> float:
@@ -31,6 +36,8 @@ class Duties:
             return pause
         try:
             delay = duty()
+            if name in self._retry_at:
+                self._probe()
         except TROUBLE as error:
             return self._failed(name, error)
         if self._retry_at.pop(name, None) is not None and not self._retry_at:

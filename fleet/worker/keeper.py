@@ -35,6 +35,9 @@ from fleet.worker.waking import Waker
 EXIT_DATABASE = 3
 _log = logging.getLogger("fleet.keeper")
 
+LONGEST_WAIT = 1.0
+"""Seconds for which a keeper waits on a server for rows that others hold, before it does something else first."""
+
 
 class Keeper:
     """Beats, maintains, wakes, and writes what the supervisor cannot, for one worker group.
@@ -75,7 +78,7 @@ class Keeper:
         self._workers = Link.attach(channels.hearing)
         self._told = Told(settings, board, supervisor, self._workers)
         self._clock = SystemClock()
-        self._duties = Duties()
+        self._duties = Duties(lambda: self._storage.now())
         self._beats: Heartbeats | None = None
 
     def run(self) -> int:
@@ -93,6 +96,9 @@ class Keeper:
 
     def _keep(self) -> int:
         self._storage.on_wait(self._pass_the_wait)
+        if not self._storage.tolerates_slow_writes:
+            # A row that a stranger holds is in the way of one duty: no heartbeat waits for that.
+            self._storage.wait_at_most(LONGEST_WAIT)
         asked = boottime()
         try:
             if not self._known:

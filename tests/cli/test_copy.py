@@ -106,6 +106,14 @@ def test_a_sealed_database_is_read_on(fleet: Command, tasks: Path, command: tupl
         assert [set(row) for row in after.document] == [set(row) for row in before]
 
 
+def test_the_status_of_a_sealed_database_says_where_the_fleet_is(fleet: Command, tasks: Path) -> None:
+    """It is the one problem, whatever waits; without the seal it is not named."""
+    assert LINE not in fleet("status").out
+    fleet("db", "copy", "fleet.db", "b.db")
+    sealed = fleet("status")
+    assert (sealed.code, sealed.out.count("problem: "), LINE in sealed.out) == (1, 1, True)
+
+
 def test_reopen_takes_the_seal_off(fleet: Command, tasks: Path, folder: Path) -> None:
     """A reopened database takes tasks; its line names the copy; where there was no seal it says so."""
     fleet("db", "copy", "fleet.db", "b.db")

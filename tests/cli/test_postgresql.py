@@ -79,3 +79,12 @@ def test_schema_on_a_server(fleet: Command) -> None:
     assert fleet("init", "--json").document["schema"] == REVISION
     assert fleet("db", "current", "--json").document["schema"] == REVISION
     assert fleet("db", "upgrade", "--json").document["changed"] is False
+
+
+@pytest.mark.parametrize("address", ["h:port/d", "[::1/d", "h:5x/d"])
+def test_an_url_that_cannot_be_read_is_one_line(fleet: Command, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """A URL with a port that is no number, or a broken address, is one line without its password."""
+    monkeypatch.setenv("FLEET_DB", f"postgresql+psycopg://u:secret@{address}")
+    done = fleet("status")
+    done.refused(2, "the URL cannot be read")
+    assert "secret" not in done.err

@@ -48,6 +48,7 @@ def test_a_fleet_behind_a_pool(pooled: Remote, bouncer: Bouncer, new_postgres_ur
         pooled.wait_done(task)
     assert sorted(pooled.executions()) == sorted(f"{task} 1" for task in tasks)
     if bouncer.mode == "transaction":
+        site.wait_until(lambda: DEAF in site.log_text(), "the keeper, with idle workers, says that it looks")
         assert site.log_text().count(DEAF) == 1
         database = make_url(new_postgres_url).database
         [pool] = [row for row in bouncer.ask("SHOW POOLS") if row["database"] == database]

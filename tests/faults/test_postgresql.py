@@ -138,6 +138,26 @@ def test_rows_locked_by_a_stranger(remote: Remote) -> None:
     assert "has shown no life" not in site.log_text()
 
 
+def test_rows_of_one_group_that_are_locked_cost_no_other_group_its_lease(remote: Remote) -> None:
+    """While a stranger keeps the rows of one group's workers locked for several leases, the keeper of another beats as
+    ever, whatever of its maintenance has to wait: its workers live on (LK12)."""
+    site = remote.site
+    usual = ("--heartbeat-interval=0.5", "--lease=3", "--processes=2")
+    for name in ("held", "free"):
+        remote.worker(*usual, f"--worker-id={name}")
+    active = "SELECT count(*) FROM worker_registry WHERE status = 'active'"
+    site.wait_until(lambda: remote.value(active) == 4, "all are there")
+    lives = "SELECT string_agg(incarnation, ' ' ORDER BY worker_id) FROM worker_registry WHERE worker_id LIKE 'free%'"
+    before = remote.value(lives)
+    with remote.connect() as stranger:
+        stranger.execute("SELECT * FROM worker_registry WHERE worker_id LIKE 'held%' FOR UPDATE")
+        late = "SELECT min(last_heartbeat) < clock_timestamp() - interval '12 seconds' FROM worker_registry"
+        site.wait_until(lambda: remote.value(late), "the locked rows have not been written for four leases")
+        stranger.rollback()
+    assert remote.value(lives) == before
+    assert "fenced" not in "".join(path.read_text() for path in site.logs.glob("*free*"))
+
+
 def test_a_column_is_added_under_prepared_statements(new_postgres_url: str) -> None:
     """A store whose statements are prepared goes on after a column was added to the tables that they use (MG02)."""
     store = opened(new_postgres_url)

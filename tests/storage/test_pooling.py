@@ -125,6 +125,24 @@ def test_whether_commits_wait_an_administrator_may_choose(
     assert found == [own, "on"]
 
 
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through a pool"])
+def test_times_are_read_in_whatever_style_a_server_writes_them(
+    in_transactions: Bouncer, new_postgres_url: str, direct: bool
+) -> None:
+    """A login or database whose DateStyle is another one costs nothing."""
+    pooled = Pooled(in_transactions.url(new_postgres_url), new_postgres_url, in_transactions)
+    with pooled.connect(direct=True) as administrator:
+        name = make_url(new_postgres_url).database
+        administrator.execute(f"ALTER DATABASE \"{name}\" SET datestyle = 'SQL, DMY'".encode())
+    store = opened(pooled.direct if direct else pooled.url)
+    try:
+        who = join(store)
+        enqueue_one(store)
+        assert finish(store, who, success(claim_one(store, who))) == 1
+    finally:
+        store.close()
+
+
 def test_nothing_is_left_in_a_shared_session(shared: Pooled) -> None:
     """Whoever gets a session of the server after Fleet finds it as the server's own settings make it: no commit that
     does not wait, no timeout, no lock and no prepared statement is left to strangers."""

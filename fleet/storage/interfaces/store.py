@@ -136,8 +136,14 @@ class Storage(Protocol):
     def sizes(self) -> Mapping[str, int]:
         """Return bytes by what takes them: `log` (written ahead, not yet in the file), `free` (usable again)."""
 
+    def seal(self) -> str | None:
+        """Return what whoever wants to write is told, where the database is sealed; None where it is not."""
+
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
         """Return the oldest open transactions of others, as far as they may be seen; none on SQLite."""
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Have a transaction give up after it has waited so long for locks of others; DatabaseBusy is raised then."""
 
     def on_wait(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` from time to time while an operation waits for a lock or a connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from sqlalchemy.exc import NoSuchModuleError
 
 from fleet.clock import Clock, truncated
 from fleet.config import masked
-from fleet.errors import DatabaseError
+from fleet.errors import DatabaseError, UsageError
 from fleet.storage import seal
 from fleet.storage.access import forbidden
 from fleet.storage.connections import Source
@@ -25,6 +26,9 @@ from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire
 
 _CLOCK = Statement("SELECT clock_timestamp()")
+# What it says about a connection that breaks while it is being closed is for nobody: who used it has the error.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
 _UNIQUE_VIOLATION = "23505"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _RUN_AGAIN = {"40001", "40P01", "55P03"}
@@ -54,9 +58,17 @@ class PostgresqlWays:
     def engine(self) -> Engine:
         """Return the engine: few connections, each in UTC, JSON read as text."""
         try:
-            engine = create_engine(self._url, pool_size=1, max_overflow=30, connect_args=silence.terms(self._url))
+            engine = create_engine(
+                self._url, pool_size=1, max_overflow=30, connect_args=silence.terms(self._url), use_native_hstore=False
+            )
         except (NoSuchModuleError, ModuleNotFoundError):
             raise DatabaseError(f"{self.shown}: PostgreSQL needs psycopg: pip install 'sqlfleet[postgres]'") from None
+        except ValueError:
+            # What could not be read may be a part of the password.
+            raise UsageError(
+                f"{self.shown}: the URL cannot be read: its port is a number, an IPv6 address stands in brackets, and "
+                "special characters of a password are written as %XX"
+            ) from None
         event.listen(engine, "do_connect", self._learn_the_way)
         event.listen(engine, "connect", self._prepare)
         return engine

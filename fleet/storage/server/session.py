@@ -73,7 +73,7 @@ DIRECT = Openings(
 
 
 def _pooled(statement_timeout: str, idle_timeout: str, commits: str) -> Openings:
-    zone = "SET LOCAL TIME ZONE 'UTC'"
+    zone = "SET LOCAL TIME ZONE 'UTC'; SET LOCAL DateStyle = 'ISO'"
     idle = f"{zone}; {_BY_INDEX}; SET LOCAL idle_in_transaction_session_timeout = '{idle_timeout}'"
     timed = f"{idle}; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; SET LOCAL statement_timeout = '{statement_timeout}'"
     return Openings(
@@ -105,6 +105,8 @@ _SET = {
     "synchronous_commit": _COMMITS,
     "lock_timeout": f"'{LOCK_TIMEOUT_MS}'",
     "TimeZone": "'UTC'",
+    # The driver reads times in no other form.
+    "DateStyle": "'ISO'",
     # Plans are kept for long, and made while a queue is short, or from statistics of that time. To read a whole table
     # is never right for what is asked all day; where nothing else can be done it is done all the same.
     "enable_seqscan": "'off'",
