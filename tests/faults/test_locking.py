@@ -186,17 +186,18 @@ def test_a_huge_sweep_lets_everybody_through(site: Site) -> None:
             f"{series.format(count)} INSERT INTO work_queue ({columns}) SELECT {values} FROM work_queue, n "
             "WHERE work_queue.id = (SELECT min(id) FROM work_queue)"
         )
-    site.worker("--worker-id=first", processes=4)
-    before = site.wait_workers(4)
     waits: list[float] = []
     over = threading.Event()
     writer = threading.Thread(target=lambda: _write_until(site, over, waits))
+    # Before the workers, who begin to sweep at once.
     writer.start()
     try:
-        left = "SELECT count(*) FROM work_queue WHERE status = 'running' AND worker LIKE 'gone-%'"
-        site.wait_until(lambda: site.ledger.value(left) == 0, "all orphans are rescued")
         ended = "SELECT count(*) FROM work_queue WHERE finished_at < '2021-01-01T00:00:00.000Z'"
         first = site.ledger.value(ended)
+        site.worker("--worker-id=first", processes=4)
+        before = site.wait_workers(4)
+        left = "SELECT count(*) FROM work_queue WHERE status = 'running' AND worker LIKE 'gone-%'"
+        site.wait_until(lambda: site.ledger.value(left) == 0, "all orphans are rescued")
         site.wait_until(lambda: site.ledger.value(ended) < first - 10_000, "ended tasks are pruned, batch after batch")
     finally:
         over.set()
@@ -211,4 +212,4 @@ def _write_until(site: Site, over: threading.Event, waits: list[float]) -> None:
         began = time.monotonic()
         site.enqueue("fleet.noop", queue="elsewhere")
         waits.append(time.monotonic() - began)
-        over.wait(0.05)
+        over.wait(0.01)
