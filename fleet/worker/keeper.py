@@ -96,9 +96,6 @@ class Keeper:
 
     def _keep(self) -> int:
         self._storage.on_wait(self._pass_the_wait)
-        if not self._storage.tolerates_slow_writes:
-            # A row that a stranger holds is in the way of one duty: no heartbeat waits for that.
-            self._storage.wait_at_most(LONGEST_WAIT)
         asked = boottime()
         try:
             if not self._known:
@@ -110,6 +107,9 @@ class Keeper:
         if orders is None and not self._known:
             self._supervisor.send("refused", exit_code=0, message="this launch was withdrawn: nothing is started")
             return 0
+        if not self._storage.tolerates_slow_writes:
+            # A row that a stranger holds is in the way of one duty: no heartbeat waits for that.
+            self._storage.wait_at_most(LONGEST_WAIT)
         watch = self._storage.watch(self._settings.group_id)
         try:
             self._prepare(watch)
