@@ -96,6 +96,14 @@ class Bench:
         return procfs.marked(MARK, self.mark)
 
 
+@pytest.fixture(autouse=True)
+def no_zombies_of_others() -> None:
+    """Collect what other tests of this process have left: a process that runs commands adopts whoever loses a parent."""
+    for pid in procfs.zombies_of(os.getpid()):
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """Give a bench; what is left of its commands is ended with it."""
