@@ -98,7 +98,7 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def no_zombies_of_others() -> None:
-    """Collect what other tests of this process have left: a process that runs commands adopts whoever loses a parent."""
+    """Collect what other tests of this process have left: who runs commands adopts whoever loses a parent."""
     for pid in procfs.zombies_of(os.getpid()):
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
