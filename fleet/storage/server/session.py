@@ -134,4 +134,7 @@ def prepare(connection: Any) -> Openings:
         return DIRECT
     # They live in a session.
     connection.prepare_threshold = None
-    return _pooled(*said[:3])
+    found = dict(zip(_SET, said, strict=True))
+    return _pooled(
+        found["statement_timeout"], found["idle_in_transaction_session_timeout"], found["synchronous_commit"]
+    )
