@@ -46,7 +46,12 @@ _PARENTS_THERE = by_ids(
     "SELECT id, status FROM work_queue WHERE id IN {ids}",
     "SELECT id, status FROM work_queue WHERE id IN {ids} ORDER BY id FOR SHARE",
 )
-_AWAITED = by_ids("SELECT DISTINCT parent FROM work_dependency WHERE parent IN {ids} AND satisfied = false")
+# One by one on a server: it would read all edges there are, where its statistics are from a time when there were few.
+_AWAITED = by_ids(
+    "SELECT DISTINCT parent FROM work_dependency WHERE parent IN {ids} AND satisfied = false",
+    """SELECT f.id FROM {ids} AS f (id) CROSS JOIN LATERAL (
+        SELECT 1 FROM work_dependency d WHERE d.parent = f.id AND d.satisfied = false LIMIT 1) AS awaited""",
+)
 _PARENTS_OF = Statement(
     """SELECT q.id, q.task, q.status, q.result_json, q.error FROM work_dependency d JOIN work_queue q ON q.id = d.parent
     WHERE d.child = :child ORDER BY q.id"""
