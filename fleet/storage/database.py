@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from fleet.clock import Clock, SystemClock
 from fleet.errors import DatabaseBusy, DatabaseError, FleetError, UsageError
 from fleet.storage.connections import Source
+from fleet.storage.flight import Flight
 from fleet.storage.joining import check_commits, check_kind, refusal
 from fleet.storage.server.ears import Ears
 from fleet.storage.sql import Runner, Statement
@@ -25,8 +26,10 @@ from fleet.storage.wire import Borrowed, Wire, Wires
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+    from fleet.storage.server.pipeline import Answer, Pipeline, Step
+
 T = TypeVar("T")
-C = TypeVar("C", "Connection", Borrowed)
+C = TypeVar("C", "Connection", Borrowed, Wire)
 
 BUSY_WAIT = 10.0
 """Seconds for which a transaction waits for the write lock before DatabaseBusy is raised."""
@@ -62,6 +65,9 @@ class Dialect(Protocol):
     def is_busy(self, error: BaseException) -> bool:
         """Return whether the whole transaction may be run again."""
 
+    def undoes(self, error: BaseException) -> bool:
+        """Return whether a transaction that was sent at once is certainly undone, and may be run in another way."""
+
     def explain(self, error: BaseException) -> DatabaseError | None:
         """Return what to tell people about a driver's error; None when it is not about the database's state."""
 
@@ -70,6 +76,9 @@ class Dialect(Protocol):
 
     def listen(self) -> Ears | None:
         """Have connections that are made from now on listen, where a server tells of things; None elsewhere."""
+
+    def send(self, wire: Wire, steps: Sequence[Step]) -> Pipeline | None:
+        """Send statements that are one transaction, without waiting; None where that cannot be done."""
 
     def after_fork(self) -> None:
         """Forget what the child must not share with its parent."""
@@ -122,6 +131,7 @@ class Database:
         self._on_write: Callable[[bool], None] = _ignore
         self._forked_in_transaction = False
         self._known_uuid: Any = None
+        self._flight: Flight | None = None
         self.busy_wait = BUSY_WAIT
         _databases.add(self)
 
@@ -230,11 +240,61 @@ class Database:
             while True:
                 try:
                     self._ways.begin_read(connection)
-                    return work(Transaction(connection, self._ways, self._clock))
+                    found = work(Transaction(connection, self._ways, self._clock))
+                    connection.end_reading()
+                    return found
                 except Exception as error:
                     self._wait_or_raise(connection, error, deadline)
-                finally:
+                except BaseException:
                     _roll_back(connection)
+                    raise
+
+    def send(self, steps: Sequence[Step]) -> Flight | None:
+        """Send statements that are one transaction, without waiting for what the server says of it; see `land`.
+
+        One at a time, by one thread. Whoever wants the connection meanwhile waits for it.
+
+        Returns:
+            What is on its way; None where this cannot be done.
+
+        Raises:
+            DatabaseError: nothing was sent, and nothing changed.
+        """
+        if self._ways.one_writer:
+            return None
+        self._settle()
+        wire = self._opened(self._wires.take)
+        try:
+            pipeline = self._ways.send(wire, steps)
+        except Exception as error:
+            wire.invalidate()
+            self._wires.give_back(wire)
+            raise self._told(error) from error
+        if pipeline is None:
+            self._wires.give_back(wire)
+            return None
+        self._flight = Flight(pipeline, wire, self._wires)
+        return self._flight
+
+    def land(self, flight: Flight) -> list[Answer]:
+        """Wait for what was sent; return the answer to each statement.
+
+        Raises:
+            DatabaseError: the server cannot be used; whether the transaction was committed may be unknown.
+            Exception: another error of the driver, one that has an `sqlstate`: nothing was changed.
+        """
+        try:
+            return flight.land()
+        except Exception as error:
+            told = error if self._ways.undoes(error) else self._told(error)
+            if told is error:
+                raise
+            raise told from error
+
+    def _settle(self) -> None:
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.settle()
 
     def glance(self, work: Callable[[Runner], T]) -> T:
         """Run `work`, which is one statement that reads, without a transaction around it; only on a server.
@@ -387,6 +447,7 @@ class Database:
                 f"{self.shown}: this process was forked while a transaction was open (or the fleet is in memory): "
                 "open the fleet anew in the child"
             )
+        self._settle()
         try:
             return connect()
         except FleetError:
@@ -428,12 +489,14 @@ class Database:
 
     def close_idle(self) -> None:
         """Close the connections to a file that nobody uses at the moment."""
+        self._settle()
         self._wires.let_go()
         if not self._ways.shares_memory:
             self._dispose()
 
     def close(self) -> None:
         """Close all connections."""
+        self._settle()
         self._wires.let_go()
         self._dispose()
         self._ways.close()
@@ -447,6 +510,7 @@ class Database:
     # in use (a transaction of another thread, or a handler's own) cannot be: the child is told, and uses neither.
 
     def _before_fork(self) -> None:
+        self._settle()
         self._wires.let_go()
         pools: list[Any] = [self._ways.source, self._made_engine and self._made_engine.pool]
         in_use = sum(pool.checkedout() for pool in pools if hasattr(pool, "checkedout"))

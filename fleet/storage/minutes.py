@@ -11,23 +11,23 @@ from fleet.storage.interfaces import MinuteCount
 from fleet.storage.sql import Statement
 
 _FINISHED = Statement("SELECT coalesce(sum(done), 0), coalesce(sum(failed), 0) FROM work_minute WHERE minute >= :since")
-_ADD = Statement(
-    """INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
-    VALUES (:minute, :queue, :task, :done, :failed, :busy_seconds, :max_seconds)
-    ON CONFLICT (minute, queue, task) DO UPDATE SET done = work_minute.done + excluded.done,
+ON_CONFLICT = """ON CONFLICT (minute, queue, task) DO UPDATE SET done = work_minute.done + excluded.done,
         failed = work_minute.failed + excluded.failed,
         busy_seconds = work_minute.busy_seconds + excluded.busy_seconds,
         max_seconds = CASE WHEN excluded.max_seconds > work_minute.max_seconds THEN excluded.max_seconds
             ELSE work_minute.max_seconds END"""
+_ADD = Statement(
+    f"""INSERT INTO work_minute (minute, queue, task, done, failed, busy_seconds, max_seconds)
+    VALUES (:minute, :queue, :task, :done, :failed, :busy_seconds, :max_seconds) {ON_CONFLICT}"""
 )
-_by_kind = attrgetter("queue", "task")
+by_kind = attrgetter("queue", "task")
 
 
 def add(transaction: Transaction, counts: Iterable[MinuteCount]) -> None:
     """Add finished tasks to the current minute: last in a transaction, since others wait for these few rows."""
     minute = transaction.now.replace(second=0, microsecond=0)
     # In one order everywhere, so that no two transactions wait for each other.
-    for count in sorted(counts, key=_by_kind):
+    for count in sorted(counts, key=by_kind):
         transaction.rows(
             _ADD,
             minute=minute,

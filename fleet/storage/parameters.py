@@ -22,6 +22,11 @@ OFFSET 0 keeps the planner from joining all that run with the list."""
 _STATUS = re.compile(r"((?:\w+\.)?status) (?=(?:=|IN) [('])")
 
 
+def beside_id(conditions: str) -> str:
+    """Return conditions on rows that are named by their ids, in a form that no index over a status serves."""
+    return _STATUS.sub(r"(\1 || '') ", conditions)
+
+
 def by_id(text: str, postgresql: str | None = None) -> Statement:
     """Return a statement whose rows are named by their ids, and which PostgreSQL finds by nothing else.
 
@@ -30,7 +35,7 @@ def by_id(text: str, postgresql: str | None = None) -> Statement:
     status are written in a form that no partial index serves.
     """
     before, where, conditions = (postgresql or text).partition("WHERE")
-    return Statement(text, before + where + _STATUS.sub(r"(\1 || '') ", conditions))
+    return Statement(text, before + where + beside_id(conditions))
 
 
 def by_ids(text: str, postgresql: str | None = None) -> Statement:

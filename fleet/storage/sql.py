@@ -50,6 +50,13 @@ class Statement:
             found = self._compiled[dialect.name] = (_unescaped(_PARAMETER.sub("?", written)), order)
         return found
 
+    def numbered(self) -> tuple[str, tuple[str, ...]]:
+        """Return a PostgreSQL server's own text, with parameters `$1`, `$2` and so on, and their names in order."""
+        written = self._texts["postgresql"]
+        order = tuple(dict.fromkeys(_PARAMETER.findall(written)))
+        places = {name: f"${place}" for place, name in enumerate(order, start=1)}
+        return _unescaped(_PARAMETER.sub(lambda found: places[found[1]], written)), order
+
 
 _PARAMETER = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")
 """`:name`, but neither `::type` nor an escaped `\\:`, as in SQLAlchemy's `text()`."""

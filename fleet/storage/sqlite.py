@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import cache
@@ -26,6 +26,8 @@ from fleet.storage.wire import Wire
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+    from fleet.storage.server.pipeline import Pipeline, Step
 
 BUSY_TIMEOUT_MS = 10
 """Alike on every connection. Short: who waits longer comes back to Python, where waiting is fair and seen."""
@@ -131,6 +133,10 @@ class SqliteWays:
         code = getattr(original(error), "sqlite_errorcode", None)
         return code is not None and code & 0xFF in _BUSY
 
+    def undoes(self, error: BaseException) -> bool:
+        """Return False: nothing is sent to a file."""
+        return False
+
     def explain(self, error: BaseException) -> DatabaseError | None:
         """Return what an error says about the file, and what to do."""
         if isinstance(error, sqlite3.IntegrityError) and str(error).startswith(seal.SIGN):
@@ -152,6 +158,10 @@ class SqliteWays:
 
     def listen(self) -> None:
         """Nothing is told: the file shows what was committed."""
+
+    def send(self, wire: Wire, steps: Sequence[Step]) -> Pipeline | None:
+        """Return None: a file is in this very process."""
+        return None
 
     def after_fork(self) -> None:
         """Open a side file of the child's own: an inherited descriptor would share its parent's lock."""

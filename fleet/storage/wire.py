@@ -13,6 +13,22 @@ from typing import Any
 from fleet.storage.connections import Source
 from fleet.storage.server.session import OPENINGS, Openings
 
+PREPARED = "prepared"
+"""Where a connection's `info` has what was prepared on it besides the driver's own statements."""
+
+
+def is_ready(descriptor: int, seconds: float | None = None, *, to_write: bool = False) -> bool:
+    """Wait until a socket can be read from, or written to as well; return whether it can.
+
+    Args:
+        descriptor: the socket, whatever its number.
+        seconds: for how long; None for as long as it takes.
+        to_write: whether to write to is enough.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN | (select.POLLOUT if to_write else 0))
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
+
 
 class Wire:
     """One pooled connection, with those of a SQLAlchemy connection's methods that a transaction needs.
@@ -43,6 +59,11 @@ class Wire:
             # The driver would begin by itself, and take a turn to the server and back for that alone.
             self._driver.autocommit = True
 
+    @property
+    def driver(self) -> Any:
+        """The driver's connection."""
+        return self._driver
+
     def exec_driver_sql(self, sql: str) -> None:
         """Run a statement that returns nothing."""
         self._driver.execute(sql).close()
@@ -68,7 +89,16 @@ class Wire:
 
     def rollback(self) -> None:
         """Undo the open transaction, if there is one."""
+        # The driver then throws away what it has prepared, and all else that was.
+        self.info.pop(PREPARED, None)
         self._driver.rollback()
+
+    def end_reading(self) -> None:
+        """End a transaction that has only read; rolled back, it would cost a server's connection what it prepared."""
+        if self._openings is None:
+            self._driver.rollback()
+        else:
+            self._driver.commit()
 
     def invalidate(self) -> None:
         """Say that the connection is broken: the pool makes another."""
@@ -82,7 +112,7 @@ class Wire:
             return False
         session = self._driver.pgconn
         try:
-            if select.select((session.socket,), (), (), 0)[0]:
+            if is_ready(session.socket, 0):
                 # Readable: a notification, or the end.
                 session.consume_input()
         except Exception:

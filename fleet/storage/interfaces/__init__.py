@@ -24,7 +24,7 @@ from fleet.storage.interfaces.control import (
     SettingsChange,
 )
 from fleet.storage.interfaces.health import HealthChange, HealthRecords, Part, WorkerOrders
-from fleet.storage.interfaces.queue import NEWEST_TASKS, WorkQueue
+from fleet.storage.interfaces.queue import NEWEST_TASKS, Ahead, WorkQueue
 from fleet.storage.interfaces.registration import ALL_WORKERS, ProvenDead, RegistrationBackend
 from fleet.storage.interfaces.rules import LimitUse, Pause, QueueRules
 from fleet.storage.interfaces.schedules import Schedules
@@ -41,6 +41,7 @@ __all__ = [
     "Part",
     "WorkerOrders",
     "NEWEST_TASKS",
+    "Ahead",
     "WorkQueue",
     "Adapters",
     "Applied",

@@ -24,6 +24,37 @@ from fleet.storage.interfaces.transaction import Transaction
 NEWEST_TASKS = TaskFilter()
 
 
+class Ahead(Protocol):
+    """Ends and a claim of more than one task, as one transaction, sent without waiting for the reply.
+
+    It writes only ends from which nothing follows, and claims only what may be claimed together: perhaps nothing. The
+    statistics of the ends are part of it.
+    """
+
+    def send(self) -> bool:
+        """Send it, once; whoever calls the store next waits for its reply.
+
+        Returns:
+            False where nothing can be sent so: nothing was, and `finish_and_claim` is to be called.
+
+        Raises:
+            DatabaseError: nothing was sent.
+        """
+
+    def count(self) -> int:
+        """Wait for the reply; return how many tasks it brings, 0 where there is an error instead."""
+
+    def reply(self) -> ClaimReply | None:
+        """Wait for the reply; `accepted` names the ends that were written, any other is to be written again.
+
+        Returns:
+            The reply; None where nothing of it was done.
+
+        Raises:
+            DatabaseError: nobody knows whether it was done; writing the ends again changes nothing that it did.
+        """
+
+
 class WorkQueue(Protocol):
     """The queue of tasks."""
 
@@ -69,6 +100,15 @@ class WorkQueue(Protocol):
         `transaction` (a handler's own) nothing is committed here.
         """
 
+    def prepare_ahead(
+        self, claimant: Claimant, finishes: Sequence[Finish], lanes: Sequence[LaneClaim], limit: int
+    ) -> Ahead | None:
+        """Return ends and a claim of up to `limit` tasks, to be sent; nothing is asked of the database here.
+
+        Returns:
+            What is to be sent; None where something is out of the ordinary: `finish_and_claim` is to be called.
+        """
+
     def start(self, claimant: Claimant, fence: Fence) -> bool:
         """Stamp `started_at` of a batched task whose execution lasts; return False when the claim is gone."""
 
@@ -80,6 +120,18 @@ class WorkQueue(Protocol):
             fences: the claims.
             interrupted: whether an execution was ended from outside: counts as an interruption, and a task with more
                 than ten of them ends `failed/interrupted_too_often`.
+            reason: for the event log.
+        """
+
+    def release_later(self, claimant: Claimant, lasting: Fence, reason: str) -> tuple[int, ...]:
+        """Give back what a worker has claimed later than the task that it executes; return the ids.
+
+        Nothing is where it does not execute that task any more. What it has claimed in the same millisecond counts as
+        later: what it has executed before must be recorded.
+
+        Args:
+            claimant: the worker.
+            lasting: what it executes, and goes on executing.
             reason: for the event log.
         """
 

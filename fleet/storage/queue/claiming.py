@@ -25,7 +25,7 @@ from fleet.storage.sql import Statement
 PASSED_OVER = "(avoid_worker IS NULL OR avoid_worker <> :worker OR available_at <= :avoided_until)"
 # A task that prefers other workers waits a moment for them. Only the first of a lane is asked: to look further would
 # cost as much as the backlog is long.
-_WAITED = "coalesce({q}.available_at, {q}.created_at) <= :preferred_until"
+WAITED = "coalesce({q}.available_at, {q}.created_at) <= :preferred_until"
 WHAT = "attempt + 1 < max_attempts AND interruptions = 0 AND concurrency_key IS NULL"
 
 _NEXT = Statement(
@@ -35,7 +35,7 @@ _NEXT = Statement(
         SELECT w.id FROM work_queue w
         WHERE w.status = 'pending' AND w.lane_id = json_extract(j.value, '$[0]') AND {PASSED_OVER}
         ORDER BY w.rank, w.id LIMIT :limit)
-    WHERE json_extract(j.value, '$[2]') = 0 OR {_WAITED.format(q="q")}
+    WHERE json_extract(j.value, '$[2]') = 0 OR {WAITED.format(q="q")}
     ORDER BY json_extract(j.value, '$[1]'), q.rank, q.id LIMIT :limit
     """,
     f"""
@@ -45,7 +45,7 @@ _NEXT = Statement(
         FROM work_queue
         WHERE status = 'pending' AND lane_id = CAST(j.value->>0 AS bigint) AND {PASSED_OVER}
         ORDER BY rank, id LIMIT :limit FOR UPDATE SKIP LOCKED) q
-    WHERE j.value->>2 = '0' OR {_WAITED.format(q="q")}
+    WHERE j.value->>2 = '0' OR {WAITED.format(q="q")}
     ORDER BY CAST(j.value->>1 AS int), q.rank, q.id LIMIT :limit
     """,
 )
@@ -61,13 +61,13 @@ _ANY = Statement(
         lanes="json_each(:lanes) j",
         first=_FIRST.format(lane="json_extract(j.value, '$[0]')"),
         flag="json_extract(j.value, '$[2]') = 0",
-        waited=_WAITED.format(q="h"),
+        waited=WAITED.format(q="h"),
     ),
     _ANY_TEXT.format(
         lanes="json_array_elements(CAST(:lanes AS json)) AS j (value)",
         first=_FIRST.format(lane="CAST(j.value->>0 AS bigint)"),
         flag="j.value->>2 = '0'",
-        waited=_WAITED.format(q="h"),
+        waited=WAITED.format(q="h"),
     ),
 )
 
@@ -76,9 +76,9 @@ MAY_CLAIM = """w.status = 'active' AND NOT w.paused AND w.lease_expires_at >= :n
         AND NOT EXISTS (SELECT 1 FROM quarantine z WHERE z.released_at IS NULL AND z.until > :now
             AND z.subject = CASE z.scope WHEN 'worker' THEN w.worker_id ELSE w.host END)"""
 _CLAIMANT = "worker_registry w WHERE w.worker_id = :worker AND w.incarnation = :incarnation"
-_PAUSED = "s.paused AND (s.paused_until IS NULL OR s.paused_until > :now)"
+PAUSED = "s.paused AND (s.paused_until IS NULL OR s.paused_until > :now)"
 _STANDING_TEXT = f"""SELECT w.status, {MAY_CLAIM},
-    (SELECT {{collect}}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {_PAUSED}),
+    (SELECT {{collect}}(l.lane_id) FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {PAUSED}),
     (SELECT coalesce(max(lane_id), 0) FROM claim_lane)
     FROM {_CLAIMANT}"""
 _STANDING = Statement(_STANDING_TEXT.format(collect="json_group_array"), _STANDING_TEXT.format(collect="json_agg"))
@@ -105,13 +105,13 @@ _HEAD = f"""SELECT w.id FROM work_queue w WHERE w.status = 'pending' AND w.lane_
 _CLAIM_PLAIN_TEXT = f"""{_TO_RUNNING.replace("{started}", ":now")} AND {_PLAIN}
     AND id = ({{first}})
     AND EXISTS (SELECT 1 FROM {_CLAIMANT} AND {MAY_CLAIM})
-    AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE {_PAUSED} AND s.queue = work_queue.queue)
+    AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE {PAUSED} AND s.queue = work_queue.queue)
     RETURNING {CLAIMED_COLUMNS}, (SELECT max(lane_id) FROM claim_lane)"""
 _CLAIM_PLAIN = Statement(
     _CLAIM_PLAIN_TEXT.format(
         first=f"""SELECT q.id FROM json_each(:lanes) j
         JOIN work_queue q ON q.id = ({_HEAD.format(lane="json_extract(j.value, '$[0]')")})
-        WHERE json_extract(j.value, '$[2]') = 0 OR {_WAITED.format(q="q")}
+        WHERE json_extract(j.value, '$[2]') = 0 OR {WAITED.format(q="q")}
         ORDER BY json_extract(j.value, '$[1]'), q.rank, q.id LIMIT 1"""
     )
 )
@@ -145,7 +145,7 @@ class Standing:
 
 
 _PAUSED_LANES = Statement(
-    f"SELECT l.lane_id FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {_PAUSED}"
+    f"SELECT l.lane_id FROM queue_setting s JOIN claim_lane l ON l.queue = s.queue WHERE {PAUSED}"
 )
 
 

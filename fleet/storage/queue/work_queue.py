@@ -27,12 +27,23 @@ from fleet.storage import minutes
 from fleet.storage.database import Database, Transaction, original
 from fleet.storage.interfaces import NEWEST_TASKS, MinuteCount
 from fleet.storage.parameters import by_id
-from fleet.storage.queue import advancing, claiming, counting, dependencies, handlers, history, orders, pruning, steps
+from fleet.storage.queue import (
+    advancing,
+    ahead,
+    claiming,
+    counting,
+    dependencies,
+    handlers,
+    history,
+    orders,
+    pruning,
+    steps,
+)
 from fleet.storage.queue import spreading as spread
 from fleet.storage.queue.enqueuing import add_tasks
 from fleet.storage.queue.finishing import write_finishes
 from fleet.storage.queue.precedents import Precedents
-from fleet.storage.queue.release import release
+from fleet.storage.queue.release import release, release_later
 from fleet.storage.rows import TASK_COLUMNS, lane_of, task_of
 from fleet.storage.sql import Statement
 
@@ -122,6 +133,12 @@ class SqlWorkQueue:
 
         return self._database.write(work) if transaction is None else work(self._database.within(transaction))
 
+    def prepare_ahead(
+        self, claimant: Claimant, finishes: Sequence[Finish], lanes: Sequence[LaneClaim], limit: int
+    ) -> ahead.Ahead | None:
+        """Return ends and a claim, ready to be sent without waiting for the reply."""
+        return ahead.prepare(self._database, claimant, finishes, lanes, limit)
+
     def _count(self, transaction: Transaction, counts: Sequence[MinuteCount]) -> None:
         try:
             minutes.add(transaction, counts)
@@ -139,6 +156,10 @@ class SqlWorkQueue:
         return self._database.write(
             lambda transaction: release(transaction, incarnation, fences, interrupted=interrupted, reason=reason)
         )
+
+    def release_later(self, claimant: Claimant, lasting: Fence, reason: str) -> tuple[int, ...]:
+        """Give back what was claimed later than what is executed."""
+        return self._database.write(lambda transaction: release_later(transaction, claimant, lasting, reason))
 
     def progress(self, incarnation: str, fence: Fence, fraction: float | None, text: str | None) -> bool:
         """Store a running task's progress."""

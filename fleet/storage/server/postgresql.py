@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from fleet.storage.connections import Source
 from fleet.storage.database import original
 from fleet.storage.server import echo, session, silence
 from fleet.storage.server.ears import Ears
+from fleet.storage.server.pipeline import UNKNOWN_STATEMENT, Pipeline, Step
 from fleet.storage.server.session import OPENINGS, Openings
 from fleet.storage.sql import Runner, Statement
 from fleet.storage.wire import Wire
@@ -134,6 +135,10 @@ class PostgresqlWays:
             return bool(cause.diag.constraint_name == "uq_work_queue_dedupe")
         return getattr(cause, "sqlstate", None) in _RUN_AGAIN
 
+    def undoes(self, error: BaseException) -> bool:
+        """Return whether the server has refused it for others' locks, or does not know a statement any more."""
+        return getattr(error, "sqlstate", None) in {*_RUN_AGAIN, UNKNOWN_STATEMENT}
+
     def explain(self, error: BaseException) -> DatabaseError | None:
         """Return what an error says about the server; None for one about values."""
         import psycopg
@@ -149,6 +154,14 @@ class PostgresqlWays:
 
     def close(self) -> None:
         """Nothing is held besides the engine."""
+
+    def send(self, wire: Wire, steps: Sequence[Step]) -> Pipeline | None:
+        """Send statements that are one transaction, unless a pool of connections is in between."""
+        if self._read_only or not Pipeline.serves(wire):
+            return None
+        pipeline = Pipeline(wire)
+        pipeline.send(steps)
+        return pipeline
 
     def after_fork(self) -> None:
         """Nothing is shared besides the engine."""
