@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 
 from fleet.domain.execution import ClaimedTask
@@ -14,7 +13,6 @@ from fleet.worker.context import Context
 from fleet.worker.executor import execute, reap_leftovers
 from fleet.worker.handlers import Handler, terms_of, timeout_of
 from fleet.worker.orders import Orders
-from fleet.worker.outbox import line
 from fleet.worker.own_task import OwnTask
 from fleet.worker.prefetch import BATCH_SECONDS, Prefetch
 from fleet.worker.protocol import Link
@@ -70,6 +68,11 @@ class BatchRunner:
         """Return how many tasks to claim."""
         return self._prefetch.size()
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next tasks are to be claimed while these are executed."""
+        return self._prefetch.overlaps and not self._orders.alone
+
     def wait_for_end(self) -> None:
         """Nothing is executed when this is called."""
 
@@ -123,10 +126,10 @@ class BatchRunner:
     def _put_aside(self) -> bool:
         """Note how the last task ended, or record all so far if the batch lasts; False when its rest is not ours."""
         lasts = self._ended_at - self._claims.recorded_at > BATCH_SECONDS
-        if not lasts and self._slot.put_out(line(self._claims.executed[-1], random.random)):
+        if not lasts and self._claims.note():
             return True
         status = self._claims.record().status
-        self._slot.empty_outbox()
+        self._claims.forget_noted()
         return status in (WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
 
     def supervisor_gone(self) -> None:

@@ -32,7 +32,7 @@ class BatchWatch:
         batches = [
             (number, slot)
             for number, slot in enumerate(self._board.slots)
-            if slot.held_count > 1 and slot.phase in (Phase.EXECUTING, Phase.RECORDING, Phase.CLAIMING)
+            if (slot.held_count > 1 or slot.ahead) and slot.phase in (Phase.EXECUTING, Phase.RECORDING, Phase.CLAIMING)
         ]
         self._board.watches_batches = int(bool(batches))
         for number, slot in batches:
@@ -52,8 +52,11 @@ class BatchWatch:
             now = boottime()
             self._queue.finish_and_claim(claimant, [outbox.finish(text, now) for text in ended], (), 0)
         # Its start is written now, so that a death that nobody sees is charged to it and not to the tasks behind it.
-        if not self._queue.start(claimant, lasting):
+        is_held = self._queue.start(claimant, lasting)
+        if not is_held:
             slot.stop(lasting)
+        reason = f"task {lasting.task_id} before it in the batch takes long"
+        if slot.ahead and is_held:
+            self._queue.release_later(claimant, lasting, reason)
         if rest:
-            reason = f"task {lasting.task_id} before it in the batch takes long"
             self._queue.release(incarnation, rest, interrupted=False, reason=reason)

@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleet.clock import boottime
-from fleet.domain.execution import ClaimedTask, ClaimReply, Failure
+from fleet.domain.execution import ClaimedTask, ClaimReply, Failure, Fence
 from fleet.domain.lanes import LaneClaim
 from fleet.domain.task import TaskStatus
+from fleet.domain.worker import WorkerStatus
 from fleet.errors import NotCounted
 from fleet.faultpoints import reach
 from fleet.storage.interfaces import Storage
 from fleet.worker.executor import Execution, describe
 from fleet.worker.lanes import LearnedLanes
 from fleet.worker.membership import Membership
+from fleet.worker.notes import Notes
+from fleet.worker.overlap import Overlap
 from fleet.worker.own_task import OwnTask
 from fleet.worker.patience import TROUBLE
 from fleet.worker.record import Phase
@@ -68,13 +71,32 @@ class Claims:
         self.executed: list[Execution] = []
         self.recorded = 0
         self.recorded_at = boottime()
+        self._notes = Notes(slot)
+        self._overlap = Overlap(self._queue, membership, slot, self._wanted)
 
-    def next(self, limit: int, looked: bool = False) -> tuple[tuple[ClaimedTask, ...], ClaimReply | None]:
+    @property
+    def is_ahead(self) -> bool:
+        """Whether something was claimed, or asked for, that is not held yet."""
+        return self._overlap.is_ahead
+
+    def note(self) -> bool:
+        """Note in shared memory how the last task ended; False when there is no room."""
+        return self._notes.add(self.executed[-1])
+
+    def forget_noted(self) -> None:
+        """Forget what was noted: it is recorded."""
+        self._notes.clear()
+
+    def next(
+        self, limit: int, looked: bool = False, *, ahead: bool = False
+    ) -> tuple[tuple[ClaimedTask, ...], ClaimReply | None]:
         """Record what was executed and claim up to `limit` tasks, in one commit.
 
         Args:
             limit: how many.
             looked: whether somebody has just seen that there is something to claim.
+            ahead: whether what comes after these may be claimed, and what was executed be recorded, while they are
+                executed.
 
         Returns:
             The tasks, noted in shared memory as held, and the reply; None when claiming failed (which is logged).
@@ -82,20 +104,65 @@ class Claims:
         Raises:
             DatabaseError: results could not be recorded for several leases (which is logged with their ids).
         """
-        asked = boottime()
-        reply = self.record(limit) if self.executed else self._claim(limit, looked)
+        found = self._claimed_ahead(limit, ahead) if self.is_ahead else None
+        asked = boottime() if found is None else found[1]
+        reply = found[0] if found else self.record(limit) if self.executed else self._claim(limit, looked)
         if reply is None:
             return (), None
-        self._hold(reply.tasks)
+        if ahead and len(reply.tasks) > 1 and not self.is_ahead:
+            self._send(limit)
+        self._hold(reply.tasks, keep=self._overlap.records)
         self._slot.phase = Phase.CLAIMING
-        return self._still_held(reply.tasks, asked), reply
+        tasks = self._still_held(reply.tasks, asked)
+        if self.executed:
+            after = self.record()
+            if after.status != WorkerStatus.ACTIVE:
+                self.give_back(tasks, "its worker claims nothing more")
+                return (), after
+        return tasks, reply
 
-    def _hold(self, tasks: Sequence[ClaimedTask]) -> None:
+    def _claimed_ahead(self, limit: int, ahead: bool) -> tuple[ClaimReply, float] | None:
+        """Return what was claimed ahead, if that is to be executed, and when it was asked for.
+
+        What comes after it is sent for as soon as the reply is there, and before it is read: the server need not wait.
+        """
+        begins = limit > 0 and not self._slot.revoked
+        earlier = self._overlap.in_flight
+        if ahead and begins:
+            self._send(limit)
+        for _ in range(earlier):
+            self._take_in()
+        found = self._overlap.claimed()
+        if found is None or begins:
+            return found
+        # A task before it took long: the keeper has given back what it could see.
+        self.give_back(found[0].tasks, "its worker could not begin it soon")
+        return None
+
+    def _send(self, limit: int) -> None:
+        """Send what was executed, and a claim, without waiting.
+
+        Not where the keeper could not record it either, nor where counts wait that only `record` writes.
+        """
+        if self.tally.is_full or (self.executed and not self.note()):
+            return
+        message = self._overlap.message(self.executed, limit)
+        if message is not None and self._overlap.send(message):
+            self.executed = []
+
+    def _take_in(self) -> None:
+        """Account for what was sent; what was not recorded by it is to be recorded as ever."""
+        landing = self._overlap.land()
+        self.recorded_at = boottime()
+        self.executed = [*landing.left, *self.executed]
+        self._account(landing.recorded, landing.reply.accepted)
+
+    def _hold(self, tasks: Sequence[ClaimedTask], keep: bool = False) -> None:
         fences = [claimed.fence for claimed in tasks]
         if self._slot.is_concurrent:
             self._slot.take_seats(fences)
         else:
-            self._slot.hold(fences)
+            self._notes.begin(fences, keep)
 
     def _wanted(self, limit: int) -> tuple[tuple[LaneClaim, ...], int]:
         if not limit:
@@ -117,6 +184,8 @@ class Claims:
 
     def record(self, limit: int = 0) -> ClaimReply:
         """Record what was executed, and claim up to `limit` tasks in the same commit; errors as for `next`."""
+        for _ in range(self._overlap.in_flight):
+            self._take_in()
         executed, self.executed = self.executed, []
         self._slot.enters(Phase.RECORDING)
         reach("worker.executed")
@@ -132,7 +201,10 @@ class Claims:
         self.recorded_at = boottime()
         if self._slot.is_concurrent:
             self._slot.free_seats([execution.claimed.fence for execution in executed])
-        self._account(executed, reply)
+        self.tally.note(executed, reply, self.recorded_at)
+        self._account(executed, reply.accepted)
+        if reply.status != WorkerStatus.ACTIVE and (found := self._overlap.claimed()):
+            self.give_back(found[0].tasks, "its worker claims nothing more")
         return reply
 
     def _finish_and_claim(self, executed: Sequence[Execution], limit: int) -> ClaimReply:
@@ -155,19 +227,18 @@ class Claims:
             reach("worker.claimed")
         return reply
 
-    def _account(self, executed: Sequence[Execution], reply: ClaimReply) -> None:
+    def _account(self, executed: Sequence[Execution], accepted: frozenset[Fence]) -> None:
         self.recorded += len(executed)
-        self.tally.note(executed, reply, self.recorded_at)
-        accepted = reply.accepted
         # Each execution has a fence of its own.
-        taken = len(executed)
-        if len(accepted) < len(executed):
-            taken = self._slot.taken
-            self.tally.add(one for one in executed[:taken] if one.claimed.fence not in accepted)
+        all_accepted = len(accepted) >= len(executed)
+        taken: frozenset[Fence] = frozenset()
+        if not all_accepted:
+            taken = self._notes.recorded_by_keeper
+            self.tally.add(one for one in executed if one.claimed.fence in taken - accepted)
         done = 0
-        for position, execution in enumerate(executed):
+        for execution in executed:
             claimed = execution.claimed
-            if position >= taken and claimed.fence not in accepted:
+            if not all_accepted and claimed.fence not in accepted and claimed.fence not in taken:
                 _log.warning(
                     "claim %d of task %d was lost: its result is dropped",
                     claimed.claim_token,
@@ -237,7 +308,7 @@ class Claims:
             if self._slot.is_concurrent:
                 self._slot.free_seats({claimed.fence for claimed in tasks} - {claimed.fence for claimed in held})
             else:
-                self._hold(held)
+                self._notes.hold([claimed.fence for claimed in held])
         return held
 
     def _holds(self, claimed: ClaimedTask) -> bool:

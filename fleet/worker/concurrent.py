@@ -92,6 +92,8 @@ class ConcurrentRunner:
         """How many claims are held and not handed over."""
         return len(self._executing) + len(self._waiting)
 
+    overlaps = False
+
     def size(self) -> int:
         """Return how many tasks to claim: none while one is executed alone, or waits for that."""
         if self._waiting or any(flight.is_alone for flight in self._executing):

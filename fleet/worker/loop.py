@@ -101,8 +101,13 @@ class Worker:
         settings, slot, claims, orders = self._settings, self._slot, self._claims, self._orders
         if slot.is_concurrent:
             return ConcurrentRunner(slot, claims, orders, self._handlers, settings.capabilities, wholeness, beat_alone)
-        prefetch = Prefetch(settings.prefetch, self._storage.largest_batch)
+        prefetch = Prefetch(settings.prefetch, self._storage.largest_batch, self._overlaps)
         return BatchRunner(slot, board, self._keeper, claims, orders, self._handlers, prefetch, beat_alone, wholeness)
+
+    @property
+    def _overlaps(self) -> bool:
+        """Whether ends may be written, and tasks claimed, while others are executed."""
+        return self._settings.max_tasks is None and not self._storage.tolerates_slow_writes
 
     def run(self) -> int:
         """Live; return the exit code of the process."""
@@ -143,13 +148,13 @@ class Worker:
         if self._ending is Ending.NONE:
             self._ending = self._orders.ending(self._claims.recorded + len(self._claims.executed))
         limit = self._limit()
-        if limit == 0 and not self._claims.executed:
+        if limit == 0 and not self._claims.executed and not self._claims.is_ahead:
             if self._is_void and self._ending is Ending.NONE:
                 self._start_over()
             return ()
         self._learn_assigned()
         looked, self._was_woken = self._was_woken, False
-        tasks, reply = self._claims.next(limit, looked)
+        tasks, reply = self._claims.next(limit, looked, ahead=self._runner.overlaps)
         self._tell_keeper()
         self._left_for = None if reply is None else reply.left_for
         if reply is not None:
@@ -241,7 +246,7 @@ class Worker:
 
     def _leave(self) -> int:
         """Record what is left, deregister, and tell the supervisor why."""
-        while self._claims.executed:
+        while self._claims.executed or self._claims.is_ahead:
             self._claim()
         self._tell_keeper(last=True)
         reason = "the supervisor is gone" if self._orders.alone else _REASONS[self._ending]

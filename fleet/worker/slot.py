@@ -53,6 +53,7 @@ class Slot(Cells):
     replaced = Word(18)  # set to 1 by the keeper: end after the present task, another takes this place
     lane = Word(20)  # by the keeper: the lane of what was assigned to the worker last
     writes_since = Word(19)  # by the worker: since when it has, or asks for, the write lock; 0 when it does not
+    ahead = Word(22)  # by the worker: 1 while it has claimed what it does not hold yet
     _changes = Word(21)  # by the worker: odd while it changes what it holds without the lock
 
     def __init__(
@@ -172,22 +173,38 @@ class Slot(Cells):
                 if seat.is_taken and seat.fence in gone:
                     seat.free()
 
-    def hold(self, fences: Sequence[Fence], now: int | None = None) -> None:
-        """Note the claims of a batch, in the order of execution; `now` is the boot time in nanoseconds, where known.
+    def hold(self, fences: Sequence[Fence], now: int | None = None, keep: int | None = None) -> None:
+        """Note the claims of a batch, in the order of execution.
+
+        Args:
+            fences: the claims.
+            now: the boot time in nanoseconds, where known.
+            keep: where in the outbox the ends begin that are not recorded yet, None where there are none of those.
 
         The lock is needed only where the keeper may be taking the rest of the batch before away: see `begin`.
         """
-        if len(fences) == 1 and (now_ns() if now is None else now) - self._begun_at < LASTING // 2:
+        if keep is None and len(fences) == 1 and (now_ns() if now is None else now) - self._begun_at < LASTING // 2:
             self._hold_one(fences[0])
             return
         with self.locked():
-            self.revoked = self.taken = self._outbox_used = 0
+            self.revoked = self.taken = 0
+            self._keep(keep)
             self.held_index = -1
             for position, fence in enumerate(fences[:MAX_BATCH]):
                 at = self.base + _HELD + 2 * position
                 self.cells[at] = fence.task_id
                 self.cells[at + 1] = fence.claim_token
             self.held_count = len(fences)
+
+    def _keep(self, start: int | None) -> None:
+        kept = b"" if start is None else bytes(self._outbox[start : self._outbox_used])
+        self._outbox[: len(kept)] = kept
+        self._outbox_used = len(kept)
+
+    @property
+    def noted_bytes(self) -> int:
+        """How much of the outbox is in use."""
+        return self._outbox_used
 
     def _hold_one(self, fence: Fence) -> None:
         cells, base = self.cells, self.base

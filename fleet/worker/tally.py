@@ -73,6 +73,11 @@ class Tally:
             return
         self._unwritten += _accepted(executed, reply)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so many counts wait that the next end is to be recorded with them."""
+        return len(self._unwritten) >= MOST_UNWRITTEN
+
     def add(self, executions: Iterable[Execution]) -> None:
         """Count executions whose end the keeper has recorded."""
         self._unwritten += executions

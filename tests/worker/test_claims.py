@@ -86,8 +86,10 @@ def test_what_the_keeper_has_recorded_is_counted(desk: Desk, caplog: pytest.LogC
     enqueue(desk.store, *[NewTask("t")] * 2)
     first, second = desk.claim(2)
     desk.store.queue.finish_and_claim(desk.member.claimant, [executed(first).finish(0.0, lambda: 0.5)], (), 0)
+    desk.claims.executed = [executed(first)]
+    assert desk.claims.note()
     desk.slot.taken = 1
-    desk.claims.executed = [executed(first), executed(second)]
+    desk.claims.executed.append(executed(second))
     desk.claims.record()
     assert desk.counted == (2, 0)
     assert caplog.text == ""

@@ -133,8 +133,11 @@ def test_what_the_keeper_recorded_is_told(desk: Desk) -> None:
     ended = [executed(task) for task in tasks[:2]]
     finishes = [one.finish(0.0, lambda: 0.5) for one in ended]
     desk.store.queue.finish_and_claim(desk.member.claimant, finishes, (), 0)
+    for one in ended:
+        desk.claims.executed.append(one)
+        assert desk.claims.note()
     desk.slot.taken = 2
-    desk.claims.executed = [*ended, executed(tasks[2])]
+    desk.claims.executed.append(executed(tasks[2]))
     desk.claims.record()
     assert finished(desk) == (1, 0)
     [[queue, name, done, failed, _, _]] = desk.claims.tally.take()
