@@ -17,7 +17,7 @@ from benchmarks.scale import Scale
 GOAL = 2.0
 NOTE = (
     "Tasks per second from the first claim to the last end that was written, by the times of the rows; every task was "
-    "waiting before, and the peers' workers begin together. Medians of {runs} rounds, in each of which all had a turn; "
+    "waiting before, and all workers begin together. Medians of {runs} rounds, in each of which all had a turn; "
     "the ratio is the median of those within each round. That each task was done once was checked in every run."
 )
 

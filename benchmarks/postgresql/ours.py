@@ -20,11 +20,13 @@ from benchmarks.idle_fleet import SETTLING, Idle, stamps
 from benchmarks.ours import DONE, worker_group
 from benchmarks.postgresql.contestants import Bulk
 from benchmarks.postgresql.server import analyse, seconds, value
-from benchmarks.processes import PATIENCE, Invalid, python, running, wait_for
+from benchmarks.processes import Invalid, python, running, wait_for
 from benchmarks.processes import run as run_command
 from fleet import Fleet
 
+REGISTERED = "SELECT count(*) FROM worker_registry WHERE status = 'active'"
 READY = "SELECT count(*) FROM worker_registry WHERE status = 'active' AND idle_since IS NOT NULL"
+LEFT = "SELECT CAST(EXISTS (SELECT 1 FROM work_queue WHERE status IN ('pending', 'running')) AS int)"
 SPAN = "SELECT min(claimed_at), max(finished_at) FROM work_queue"
 FIRST_HALF = """
 SELECT worker, count(*) FROM (
@@ -61,11 +63,14 @@ class Ours:
         self._prefetch = prefetch
 
     def run(self, url: str, tasks: int, workers: int) -> Run:
-        """Do the tasks."""
+        """Do the tasks; the queue is paused until all workers are there, so that they begin together."""
         self._fill(url, tasks)
-        options = ["--processes", str(workers), "--prefetch", self._prefetch, "--until-empty"]
-        with running(group(url, *options)) as started:
-            started.wait(PATIENCE)
+        run_command(python("-m", "fleet", "pause", "default", "--db-path", ours(url)))
+        options = ["--processes", str(workers), "--prefetch", self._prefetch]
+        with running(group(url, *options)):
+            wait_for(lambda: value(url, REGISTERED) == workers, f"{workers} workers")
+            run_command(python("-m", "fleet", "resume", "default", "--db-path", ours(url)))
+            wait_for(lambda: not value(url, LEFT), "the end of all tasks", pause=0.2)
         with psycopg.connect(url) as connection:
             row = connection.execute(DONE.encode()).fetchone()
             shares = [int(row[1]) for row in connection.execute(FIRST_HALF.encode(), {"half": max(1, tasks // 2)})]
