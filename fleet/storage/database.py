@@ -260,9 +260,6 @@ class Database:
         Raises:
             DatabaseError: nothing was sent, and nothing changed.
         """
-        if self._ways.one_writer:
-            return None
-        self._settle()
         wire = self._opened(self._wires.take)
         try:
             pipeline = self._ways.send(wire, steps)

@@ -230,15 +230,15 @@ class Claims:
     def _account(self, executed: Sequence[Execution], accepted: frozenset[Fence]) -> None:
         self.recorded += len(executed)
         # Each execution has a fence of its own.
-        all_accepted = len(accepted) >= len(executed)
-        taken: frozenset[Fence] = frozenset()
-        if not all_accepted:
-            taken = self._notes.recorded_by_keeper
-            self.tally.add(one for one in executed if one.claimed.fence in taken - accepted)
+        known: frozenset[Fence] | None = None
+        if len(accepted) < len(executed):
+            taken = self._notes.recorded_by_keeper - accepted
+            self.tally.add(one for one in executed if one.claimed.fence in taken)
+            known = accepted | taken
         done = 0
         for execution in executed:
             claimed = execution.claimed
-            if not all_accepted and claimed.fence not in accepted and claimed.fence not in taken:
+            if known is not None and claimed.fence not in known:
                 _log.warning(
                     "claim %d of task %d was lost: its result is dropped",
                     claimed.claim_token,

@@ -89,7 +89,7 @@ WITH me AS MATERIALIZED (
 )
 SELECT place, {_QUALIFIED}, (SELECT max(lane_id) FROM claim_lane) FROM claimed JOIN found ON found.id = claimed.id
 """
-_TIMES = {
+_WRITTEN_OUT = {
     ":now": _NOW,
     ":avoided_until": "(statement_timestamp() - CAST(:lease AS float8) * interval '1 second')",
     ":preferred_until": f"(statement_timestamp() - interval '{PREFERENCE_WAIT} seconds')",
@@ -101,7 +101,7 @@ _TIMES = {
 
 
 def _filled(text: str) -> str:
-    for name, value in _TIMES.items():
+    for name, value in _WRITTEN_OUT.items():
         text = text.replace(name, value)
     return text
 
