@@ -17,10 +17,10 @@ from fleet.errors import FleetError
 from fleet.storage import minutes
 from fleet.storage.database import Database
 from fleet.storage.flight import Flight
-from fleet.storage.guards import leaving
 from fleet.storage.parameters import beside_id
 from fleet.storage.queue import spreading
-from fleet.storage.queue.claiming import MAY_CLAIM, PASSED_OVER, PAUSED, WAITED, WHAT, lanes_json
+from fleet.storage.queue.claiming import MAY_CLAIM, PASSED_OVER, PAUSED, TO_RUNNING, WAITED, WHAT, lanes_json
+from fleet.storage.queue.finishing import MINE, STILL_RUNNING, TO_DONE
 from fleet.storage.rows import CLAIMED_COLUMNS, claimed_of
 from fleet.storage.server.pipeline import Answer, Step
 from fleet.storage.sql import Statement
@@ -39,18 +39,18 @@ _NOW = "date_trunc('milliseconds', statement_timestamp())"
 _QUALIFIED = ", ".join(f"claimed.{name.strip()}" for name in CLAIMED_COLUMNS.split(","))
 _SIZE = f"""{ROW_BYTES} + octet_length(CAST(payload_json AS text)) + octet_length(queue) + octet_length(task)
                 + coalesce(octet_length(CAST(retry_json AS text)), 0)"""
+_STARTED = "date_trunc('milliseconds', statement_timestamp() - f.ago * interval '1 us')"
+_TO_HELD, _, _FROM = TO_RUNNING.format(started="NULL").partition("WHERE ")
+# The registry's row is locked before those of tasks, as everywhere: so the ends ask for it too, whatever it says.
 _END_TEXT = f"""
 WITH me AS MATERIALIZED (
     SELECT 1 FROM worker_registry w
     WHERE w.worker_id = :worker AND w.incarnation = :incarnation FOR SHARE OF w
 ), ended AS (
-    UPDATE work_queue SET status = 'done', result_json = CAST(f.result AS json), error = NULL, error_kind = NULL,
-        traceback = NULL, finished_at = :now, avoid_worker = NULL,
-        started_at = coalesce(started_at, date_trunc('milliseconds', statement_timestamp() - f.ago * interval '1 us'))
+    {TO_DONE.format(result="CAST(f.result AS json)", started=_STARTED)}
     FROM unnest(CAST(:ids AS bigint[]), CAST(:tokens AS bigint[]), CAST(:results AS text[]), CAST(:agos AS bigint[]),
         CAST(:took AS float8[])) AS f (id, token, result, ago, seconds)
-    WHERE (SELECT count(*) FROM me) >= 0 AND work_queue.id = f.id AND claim_token = f.token
-        AND incarnation = :incarnation AND {beside_id(leaving(TaskStatus.RUNNING, to=(TaskStatus.DONE,)))}
+    WHERE (SELECT count(*) FROM me) >= 0 AND {MINE} AND {beside_id(STILL_RUNNING)}
         AND concurrency_key IS NULL AND batch_id IS NULL
         AND NOT EXISTS (SELECT 1 FROM work_dependency d WHERE d.parent = work_queue.id AND d.satisfied = false)
     RETURNING work_queue.id, claim_token, queue, task, f.seconds
@@ -80,11 +80,9 @@ WITH me AS MATERIALIZED (
     WINDOW run AS (ORDER BY tier, q.rank, q.id ROWS UNBOUNDED PRECEDING)
     ORDER BY tier, q.rank, q.id LIMIT :limit
 ), claimed AS (
-    UPDATE work_queue SET status = 'running', worker = :worker, incarnation = :incarnation,
-        claim_token = claim_token + 1, attempt = attempt + 1, claimed_at = :now, started_at = NULL,
-        progress = NULL, progress_text = NULL, finished_at = NULL
+    {_TO_HELD}
     WHERE id = ANY (ARRAY(SELECT id FROM found WHERE taken)) AND (SELECT count(*) FROM found WHERE taken) > 1
-        AND {beside_id(leaving(TaskStatus.PENDING, to=(TaskStatus.RUNNING,)))}
+        AND {beside_id(_FROM)}
     RETURNING {CLAIMED_COLUMNS}
 )
 SELECT place, {_QUALIFIED}, (SELECT max(lane_id) FROM claim_lane) FROM claimed JOIN found ON found.id = claimed.id

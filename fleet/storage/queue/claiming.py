@@ -88,11 +88,11 @@ _STANDING_LOCKED = Statement(
 
 _MAX_LANE = Statement("SELECT coalesce(max(lane_id), 0) FROM claim_lane")
 
-_TO_RUNNING = f"""UPDATE work_queue SET status = 'running', worker = :worker, incarnation = :incarnation,
+TO_RUNNING = f"""UPDATE work_queue SET status = 'running', worker = :worker, incarnation = :incarnation,
     claim_token = claim_token + 1, attempt = attempt + 1, claimed_at = :now, started_at = {{started}},
     progress = NULL, progress_text = NULL, finished_at = NULL
 WHERE {leaving(TaskStatus.PENDING, to=(TaskStatus.RUNNING,))}"""
-_CLAIM = f"{_TO_RUNNING} AND id IN {{ids}} RETURNING {CLAIMED_COLUMNS}"
+_CLAIM = f"{TO_RUNNING} AND id IN {{ids}} RETURNING {CLAIMED_COLUMNS}"
 _CLAIM_BEGUN = by_ids(_CLAIM.replace("{started}", ":now"))
 _CLAIM_HELD = by_ids(_CLAIM.replace("{started}", "NULL"))
 _PAYLOAD = Statement("SELECT payload_json FROM work_payload WHERE task_id = :id")
@@ -102,7 +102,7 @@ _PAYLOAD = Statement("SELECT payload_json FROM work_payload WHERE task_id = :id"
 _PLAIN = "work_queue.concurrency_key IS NULL AND (work_queue.deadline_at IS NULL OR work_queue.deadline_at > :now)"
 _HEAD = f"""SELECT w.id FROM work_queue w WHERE w.status = 'pending' AND w.lane_id = {{lane}} AND {PASSED_OVER}
     ORDER BY w.rank, w.id LIMIT 1"""
-_CLAIM_PLAIN_TEXT = f"""{_TO_RUNNING.replace("{started}", ":now")} AND {_PLAIN}
+_CLAIM_PLAIN_TEXT = f"""{TO_RUNNING.replace("{started}", ":now")} AND {_PLAIN}
     AND id = ({{first}})
     AND EXISTS (SELECT 1 FROM {_CLAIMANT} AND {MAY_CLAIM})
     AND NOT EXISTS (SELECT 1 FROM queue_setting s WHERE {PAUSED} AND s.queue = work_queue.queue)

@@ -27,13 +27,13 @@ from fleet.storage.queue.limits import KeyGate
 from fleet.storage.sql import Statement, as_time
 from fleet.storage.times import stamp
 
-_MINE = "work_queue.id = f.id AND work_queue.claim_token = f.token AND work_queue.incarnation = :incarnation"
+MINE = "work_queue.id = f.id AND work_queue.claim_token = f.token AND work_queue.incarnation = :incarnation"
 
-_TO_DONE = """UPDATE work_queue SET status = 'done', result_json = {result}, error = NULL, error_kind = NULL,
+TO_DONE = """UPDATE work_queue SET status = 'done', result_json = {result}, error = NULL, error_kind = NULL,
     traceback = NULL, started_at = coalesce(started_at, {started}), finished_at = :now, avoid_worker = NULL"""
-_STILL_RUNNING = f"work_queue.{leaving(TaskStatus.RUNNING, to=(TaskStatus.DONE,))}"
-_DONE_TEXT = f"""{_TO_DONE.format(result="f.result", started="f.started")} FROM ({{rows}}) f
-WHERE {_MINE} AND {_STILL_RUNNING} RETURNING work_queue.claim_token, {CHANGED_COLUMNS}"""
+STILL_RUNNING = f"work_queue.{leaving(TaskStatus.RUNNING, to=(TaskStatus.DONE,))}"
+_DONE_TEXT = f"""{TO_DONE.format(result="f.result", started="f.started")} FROM ({{rows}}) f
+WHERE {MINE} AND {STILL_RUNNING} RETURNING work_queue.claim_token, {CHANGED_COLUMNS}"""
 _DONE = by_id(
     _DONE_TEXT.format(
         rows="""SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS token,
@@ -47,8 +47,8 @@ _DONE = by_id(
     ),
 )
 
-_DONE_ONE_TEXT = f"""{_TO_DONE} WHERE id = :id AND claim_token = :token AND incarnation = :incarnation
-    AND {_STILL_RUNNING} RETURNING claim_token, {CHANGED_COLUMNS}"""
+_DONE_ONE_TEXT = f"""{TO_DONE} WHERE id = :id AND claim_token = :token AND incarnation = :incarnation
+    AND {STILL_RUNNING} RETURNING claim_token, {CHANGED_COLUMNS}"""
 _DONE_ONE = by_id(
     _DONE_ONE_TEXT.format(result=":result", started=":started"),
     _DONE_ONE_TEXT.format(result="CAST(:result AS json)", started="CAST(:started AS timestamptz)"),
@@ -78,7 +78,7 @@ UPDATE work_queue SET status = f.status, blocked_reason = f.reason, result_json 
     progress_text = CASE WHEN f.status IN ('pending', 'blocked') THEN NULL ELSE progress_text END,
     avoid_worker = CASE WHEN f.status = 'scheduled' THEN f.avoid ELSE avoid_worker END
 FROM ({{rows}}) f
-WHERE {_MINE} AND work_queue.{leaving(TaskStatus.RUNNING, to=_ENDS)}
+WHERE {MINE} AND work_queue.{leaving(TaskStatus.RUNNING, to=_ENDS)}
 RETURNING work_queue.claim_token, {CHANGED_COLUMNS}
 """
 _FIELDS = {
